@@ -1,0 +1,1 @@
+"""How agents as they are get attached and stopped."""

@@ -1,0 +1,1 @@
+"""The edge: OTLP bytes in, steps out. Knows nothing downstream."""

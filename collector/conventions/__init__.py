@@ -1,0 +1,1 @@
+"""One file per instrumentation family: span attributes to steps."""

@@ -1,0 +1,1 @@
+"""OTLP receivers and readers of recorded traces."""

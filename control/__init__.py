@@ -1,0 +1,1 @@
+"""What a finding leads to: alerts, deliveries, breakers."""

@@ -1,0 +1,1 @@
+"""Grafana dashboards as typed builders."""

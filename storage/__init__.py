@@ -1,0 +1,1 @@
+"""Rows and SQL; nothing else knows ClickHouse."""
