@@ -1,0 +1,53 @@
+"""A batch as bytes and back: Arrow IPC with zstd, the form in which the spool keeps it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from collector.batch import Batch, Signal
+
+_IDENTITY: Final = "recloser.identity"
+_AGENT: Final = "recloser.agent"
+_SIGNAL: Final = b"recloser.signal"
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1))
+
+
+def encode(batch: Batch) -> bytes:
+    """Bytes of a batch; `decode` gives an equal one back."""
+    rows = batch.columns.num_rows
+    agent = [False] * rows
+    for row in batch.agent_rows.to_pylist():
+        agent[row] = True
+    columns = batch.columns.append_column(_IDENTITY, batch.identity).append_column(_AGENT, pa.array(agent, pa.bool_()))
+    columns = columns.replace_schema_metadata({_SIGNAL: batch.signal.value.encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, columns.schema, options=_OPTIONS) as writer:
+        writer.write_batch(columns)
+    return sink.getvalue().to_pybytes()
+
+
+def decode(payload: bytes) -> Batch:
+    """The batch that `encode` wrote. Raises `pyarrow.ArrowInvalid` for bytes that it did not write."""
+    with pa.ipc.open_stream(payload) as reader:
+        columns = reader.read_next_batch()
+    signal = Signal((columns.schema.metadata or {})[_SIGNAL].decode())
+    mask = columns.column(_AGENT)
+    agent = pa.compute.indices_nonzero(mask).cast(pa.uint32())
+    data = columns.select([n for n in columns.schema.names if n not in {_IDENTITY, _AGENT}])
+    return Batch(signal, data.replace_schema_metadata(None), columns.column(_IDENTITY), agent)
+
+
+def keep(batch: Batch, rows: pa.BooleanArray) -> Batch:
+    """The rows of `batch` where `rows` is true, everything else in step."""
+    agent = pa.array([False] * batch.columns.num_rows, pa.bool_())
+    flags = agent.to_numpy(zero_copy_only=False).copy()
+    flags[batch.agent_rows.to_numpy()] = True
+    kept = flags[rows.to_numpy(zero_copy_only=False)]
+    return Batch(
+        batch.signal,
+        batch.columns.filter(rows),
+        batch.identity.filter(rows),
+        pa.array(kept.nonzero()[0], pa.uint32()),
+    )

@@ -1,0 +1,372 @@
+"""The durable queue between acknowledged and stored: one SQLite file, one writer thread, group commit.
+
+Everything that ingest promises is in this file: accepted batches until both readers have passed them,
+their cursors, the identities of spans seen, detector checkpoints, findings, and steps on their way to the
+store. Work is handed to the writer as a function over the connection; all that waits is committed
+together (`synchronous=FULL`), each piece in a savepoint of its own, and its future resolves after the
+commit. Reads use connections of their own and never wait for the writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from collector import ipc
+from collector.batch import Batch
+from collector.consumer import Unavailable
+from collector.identities import DEFAULT_CAPACITY, SeenIdentities
+
+T = TypeVar("T")
+
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = """
+CREATE TABLE batches (seq INTEGER PRIMARY KEY AUTOINCREMENT, signal TEXT NOT NULL, rows INTEGER NOT NULL,
+                      received_ns INTEGER NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE identities (seq INTEGER PRIMARY KEY, received_ns INTEGER NOT NULL, ids BLOB NOT NULL);
+CREATE TABLE cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE shipments (name TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE findings (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, revision INTEGER NOT NULL,
+                       payload TEXT NOT NULL, created_ns INTEGER NOT NULL, UNIQUE (id, revision));
+CREATE TABLE derived (seq INTEGER PRIMARY KEY AUTOINCREMENT, rows INTEGER NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE refused (seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, reason TEXT NOT NULL,
+                      payload BLOB NOT NULL);
+"""
+RETRY_AFTER_FULL: Final = 5.0  # seconds
+RETRY_AFTER_ERROR: Final = 2.0
+CACHE_BYTES: Final = 48 * 1024 * 1024
+GROUP: Final = 64  # pieces of work in one commit
+FINDINGS_KEPT: Final = 100_000
+
+
+class SpoolError(Exception):
+    """The spool file cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What an append did: the position of the batch (0 when all of it had been seen) and rows new and known."""
+
+    seq: int
+    fresh: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A batch as it lies in the spool. `seq` grows by one a batch; `received_ns` is its arrival."""
+
+    seq: int
+    received_ns: int
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolLimits:
+    """`max_bytes`: payload bytes kept before requests are refused. `horizon_ns`: how long an identity is known."""
+
+    max_bytes: int = 2 * 1024**3
+    horizon_ns: int = 6 * 3600 * 10**9
+    identities: int = DEFAULT_CAPACITY
+
+
+@dataclass(slots=True)
+class _Work(Generic[T]):
+    run: Callable[[sqlite3.Connection], T]
+    future: Future[T]
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA wal_autocheckpoint=4000")
+    return connection
+
+
+class Spool:
+    """See the module. Call `start` before use; `close` waits for what was handed in."""
+
+    def __init__(self, path: Path, limits: SpoolLimits, now_ns: Callable[[], int]) -> None:
+        self._path = path
+        self._limits = limits
+        self._now_ns = now_ns
+        self._work: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="spool-writer", daemon=True)
+        self._news = threading.Condition()
+        self._generation = 0
+        self._cache: OrderedDict[int, tuple[int, Spooled]] = OrderedDict()
+        self._cache_bytes = 0
+        self._cache_lock = threading.Lock()
+        self._seen = SeenIdentities(limits.horizon_ns, limits.identities)
+        self._bytes = 0
+        self._since_trim = 0
+        self._closing = False
+        self._writer = self._open()
+        self._readers = threading.local()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = _connect(self._path)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+            elif version != SCHEMA_VERSION:
+                raise SpoolError(f"{self._path}: written by another version (schema {version}, this is {SCHEMA_VERSION})")
+            self._bytes = connection.execute(
+                "SELECT (SELECT coalesce(sum(length(payload)), 0) FROM batches)"
+                " + (SELECT coalesce(sum(length(payload)), 0) FROM derived)"
+            ).fetchone()[0]
+            for received_ns, ids in connection.execute("SELECT received_ns, ids FROM identities ORDER BY seq"):
+                self._seen.add(np.frombuffer(ids, dtype=np.uint64), received_ns)
+        except sqlite3.Error as error:
+            raise SpoolError(f"{self._path}: {error}") from error
+        return connection
+
+    def start(self) -> None:
+        """Start the writer thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish what was handed in, then close. Later work is refused with `Unavailable`."""
+        self._closing = True
+        self._work.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._writer.close()
+        with self._news:
+            self._news.notify_all()
+
+    @property
+    def bytes(self) -> int:
+        """Payload bytes in the spool."""
+        return self._bytes
+
+    @property
+    def known_identities(self) -> int:
+        """How many span identities are remembered."""
+        return len(self._seen)
+
+    def check_room(self) -> None:
+        """Raise `Unavailable` when nothing more may be taken."""
+        if self._closing:
+            raise Unavailable("shutting down", RETRY_AFTER_ERROR)
+        if self._bytes >= self._limits.max_bytes:
+            raise Unavailable("the spool is full; the store is not keeping up", RETRY_AFTER_FULL)
+
+    def submit(self, run: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        """Run `run` on the writer's connection in the next commit; the future resolves after it is on disk.
+
+        The future fails with `Unavailable` when the disk does not take it, and with what `run` raised.
+        """
+        future: Future[T] = Future()
+        if self._closing:
+            future.set_exception(Unavailable("shutting down", RETRY_AFTER_ERROR))
+            return future
+        self._work.put(_Work(run, future))  # type: ignore[arg-type]  # a queue of work of any result
+        return future
+
+    def append(self, batch: Batch, payload: bytes) -> Future[Appended]:
+        """Take a batch in (`payload` is `ipc.encode(batch)`), less the rows that were seen before."""
+        received_ns = self._now_ns()
+
+        def run(connection: sqlite3.Connection) -> Appended:
+            return self._append(connection, batch, payload, received_ns)
+
+        return self.submit(run)
+
+    def _append(self, connection: sqlite3.Connection, batch: Batch, payload: bytes, received_ns: int) -> Appended:
+        ids = batch.identity.to_numpy(zero_copy_only=False)
+        fresh = self._seen.fresh(ids)
+        new = int(np.count_nonzero(fresh))
+        if not new:
+            return Appended(0, 0, ids.size)
+        if new < ids.size:
+            batch = ipc.keep(batch, pa.array(fresh))
+            payload = ipc.encode(batch)
+            ids = ids[fresh]
+        cursor = connection.execute(
+            "INSERT INTO batches (signal, rows, received_ns, payload) VALUES (?, ?, ?, ?)",
+            (batch.signal.value, new, received_ns, payload),
+        )
+        seq = int(cursor.lastrowid or 0)
+        connection.execute("INSERT INTO identities (seq, received_ns, ids) VALUES (?, ?, ?)", (seq, received_ns, ids.tobytes()))
+        self._seen.add(ids, received_ns)
+        self._bytes += len(payload)
+        self._remember(Spooled(seq, received_ns, batch))
+        return Appended(seq, new, fresh.size - new)
+
+    def _write(self) -> None:
+        while True:
+            group = self._next_group()
+            if group is None:
+                return
+            self._commit(group)
+
+    def _next_group(self) -> list[_Work[object]] | None:
+        first = self._work.get()
+        if first is None:
+            return None
+        group = [first]
+        while len(group) < GROUP:
+            try:
+                more = self._work.get_nowait()
+            except queue.Empty:
+                break
+            if more is None:
+                self._work.put(None)
+                break
+            group.append(more)
+        return group
+
+    def _commit(self, group: Sequence[_Work[object]]) -> None:
+        done: list[tuple[_Work[object], object, BaseException | None]] = []
+        before = self._bytes
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for work in group:
+                done.append((work, *self._attempt(work)))
+            self._trim()
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.execute("ROLLBACK")
+            self._bytes = before
+            self._forget_uncommitted()
+            for work in group:
+                work.future.set_exception(Unavailable(f"the spool cannot write: {error}", RETRY_AFTER_ERROR))
+            return
+        for work, result, failure in done:
+            if failure is None:
+                work.future.set_result(result)
+            else:
+                work.future.set_exception(failure)
+        with self._news:
+            self._generation += 1
+            self._news.notify_all()
+
+    def _attempt(self, work: _Work[object]) -> tuple[object, BaseException | None]:
+        self._writer.execute("SAVEPOINT piece")
+        try:
+            result = work.run(self._writer)
+        except sqlite3.OperationalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one piece's failure is its own; the group goes on
+            self._writer.execute("ROLLBACK TO piece")
+            self._writer.execute("RELEASE piece")
+            return None, error
+        self._writer.execute("RELEASE piece")
+        return result, None
+
+    def _forget_uncommitted(self) -> None:
+        """After a failed commit the memory must not know more than the disk."""
+        with self._cache_lock:
+            self._cache.clear()
+            self._cache_bytes = 0
+        self._seen = SeenIdentities(self._limits.horizon_ns, self._limits.identities)
+        with contextlib.suppress(sqlite3.Error):
+            for received_ns, ids in self._writer.execute("SELECT received_ns, ids FROM identities ORDER BY seq"):
+                self._seen.add(np.frombuffer(ids, dtype=np.uint64), received_ns)
+
+    def _trim(self) -> None:
+        self._since_trim += 1
+        if self._since_trim < GROUP:
+            return
+        self._since_trim = 0
+        horizon = self._now_ns() - self._limits.horizon_ns
+        self._writer.execute("DELETE FROM identities WHERE seq IN (SELECT seq FROM identities WHERE received_ns < ? LIMIT 1000)", (horizon,))
+        self._writer.execute("DELETE FROM findings WHERE seq <= (SELECT max(seq) FROM findings) - ?", (FINDINGS_KEPT,))
+
+    def release(self, connection: sqlite3.Connection, readers: Sequence[str]) -> None:
+        """Within a piece of work: delete the batches that all `readers` have passed."""
+        marks = ",".join("?" * len(readers))
+        passed = connection.execute(
+            f"SELECT min(seq), count(*) FROM cursors WHERE name IN ({marks})",  # noqa: S608 - only question marks
+            tuple(readers),
+        ).fetchone()
+        if passed[1] < len(readers):
+            return
+        freed = connection.execute("SELECT coalesce(sum(length(payload)), 0) FROM batches WHERE seq <= ?", (passed[0],)).fetchone()[0]
+        if freed:
+            connection.execute("DELETE FROM batches WHERE seq <= ?", (passed[0],))
+            self._bytes -= freed
+
+    def add_derived(self, connection: sqlite3.Connection, rows: int, payload: bytes) -> None:
+        """Within a piece of work: queue derived rows (steps) for the store."""
+        connection.execute("INSERT INTO derived (rows, payload) VALUES (?, ?)", (rows, payload))
+        self._bytes += len(payload)
+
+    def drop_derived(self, connection: sqlite3.Connection, upto: int) -> None:
+        """Within a piece of work: delete derived rows up to and with `upto`; they are stored."""
+        freed = connection.execute("SELECT coalesce(sum(length(payload)), 0) FROM derived WHERE seq <= ?", (upto,)).fetchone()[0]
+        connection.execute("DELETE FROM derived WHERE seq <= ?", (upto,))
+        self._bytes -= freed
+
+    def _remember(self, spooled: Spooled) -> None:
+        size = spooled.batch.columns.nbytes
+        with self._cache_lock:
+            self._cache[spooled.seq] = (size, spooled)
+            self._cache_bytes += size
+            while self._cache_bytes > CACHE_BYTES and self._cache:
+                _, (dropped, _) = self._cache.popitem(last=False)
+                self._cache_bytes -= dropped
+
+    def forget_cached(self, upto: int) -> None:
+        """Free the memory of batches up to and with `upto`, which every reader has passed."""
+        with self._cache_lock:
+            for seq in [seq for seq in self._cache if seq <= upto]:
+                self._cache_bytes -= self._cache.pop(seq)[0]
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        """This thread's own read connection."""
+        connection: sqlite3.Connection | None = getattr(self._readers, "connection", None)
+        if connection is None:
+            connection = sqlite3.connect(self._path, isolation_level=None, timeout=30)
+            connection.execute("PRAGMA query_only=1")
+            self._readers.connection = connection
+        return connection
+
+    def cursor(self, name: str) -> int:
+        """Position up to which the reader `name` has come, 0 at first."""
+        row = self.reader.execute("SELECT seq FROM cursors WHERE name = ?", (name,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def heads(self, after: int) -> list[tuple[int, str, int, int]]:
+        """(seq, signal, rows, received_ns) of committed batches after `after`, in order, without their payloads."""
+        return self.reader.execute("SELECT seq, signal, rows, received_ns FROM batches WHERE seq > ? ORDER BY seq LIMIT 512", (after,)).fetchall()
+
+    def load(self, seq: int) -> Spooled:
+        """One committed batch. Raises `KeyError` when it is gone."""
+        with self._cache_lock:
+            cached = self._cache.get(seq)
+        if cached is not None:
+            return cached[1]
+        row = self.reader.execute("SELECT received_ns, payload FROM batches WHERE seq = ?", (seq,)).fetchone()
+        if row is None:
+            raise KeyError(seq)
+        return Spooled(seq, row[0], ipc.decode(row[1]))
+
+    def read(self, after: int) -> Iterator[Spooled]:
+        """Committed batches after `after`, in order, as far as there are any."""
+        for seq, _, _, _ in self.heads(after):
+            yield self.load(seq)
+
+    def wait(self, generation: int, timeout: float) -> int:
+        """Wait until something was committed after `generation`, `timeout` seconds at most; the new generation."""
+        with self._news:
+            if self._generation == generation and not self._closing:
+                self._news.wait(timeout)
+            return self._generation
