@@ -1,0 +1,180 @@
+"""Every setting: one model, from flags, `RECLOSER_*` variables and a TOML file, in that precedence."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class ConfigError(Exception):
+    """A setting is wrong; the message names its key."""
+
+
+class Section(BaseModel):
+    """A part of the configuration; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tls(Section):
+    """Certificate and key (PEM files) of the OTLP receivers; both or none."""
+
+    cert: Path | None = None
+    key: Path | None = None
+
+
+class Ingest(Section):
+    """The OTLP receivers and the spool."""
+
+    max_body_bytes: int = Field(64 * 1024**2, gt=0, description="Largest request, before and after decompression")
+    max_in_flight_bytes: int = Field(256 * 1024**2, gt=0, description="Request bytes in memory over all requests")
+    read_timeout_s: float = Field(30.0, gt=0, description="Longest pause inside a request")
+    spool_max_bytes: int = Field(2 * 1024**3, gt=0, description="Spooled bytes at which requests are refused")
+    dedup_horizon_s: float = Field(6 * 3600.0, gt=0, description="How long a span sent again is recognized")
+    order_window_ms: int = Field(500, ge=0, description="How long steps wait to be put in order")
+    flush_interval_s: float = Field(1.0, gt=0, description="Seconds between inserts")
+    flush_rows: int = Field(10_000, gt=0, description="Rows at which an insert does not wait")
+
+
+class ClickHouse(Section):
+    """Where spans are kept. No URL: the embedded store under the data directory."""
+
+    url: str | None = None
+    user: str = "default"
+    password: SecretStr = SecretStr("")
+    ttl_days: int = Field(30, ge=0, description="Days until rows are dropped; 0 keeps them")
+    memory_bytes: int = Field(1_000_000_000, gt=0, description="Memory limit of the embedded engine")
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https:// (the HTTP interface, usually port 8123)")
+        return url
+
+
+class Redaction(Section):
+    """What is taken out of spans before anything is written, besides secrets of common shapes."""
+
+    keys: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    hash_only: bool = False
+
+
+class Webhook(Section):
+    """One destination of alerts, signed by Standard Webhooks. Several secrets: rotation."""
+
+    name: str = "default"
+    url: str
+    secrets: tuple[SecretStr, ...] = Field(min_length=1)
+
+
+class PolicyRule(Section):
+    """A finding of one of `kinds` and at least `min_severity` trips a breaker over `scope`."""
+
+    name: str = ""
+    kinds: tuple[str, ...] = ("doom_loop",)
+    min_severity: Literal["info", "warning", "critical"] = "critical"
+    scope: Literal["session", "session_tool"] = "session"
+    action: Literal["deny", "halt"] = "deny"
+    shadow: bool = False
+
+
+class Token(Section):
+    """A bearer token. Scopes: ingest (send spans), check, read, operate (reset breakers)."""
+
+    token: SecretStr
+    scopes: tuple[Literal["ingest", "check", "read", "operate"], ...] = ("read",)
+
+
+class Settings(BaseSettings):
+    """All of Recloser's settings."""
+
+    model_config = SettingsConfigDict(env_prefix="RECLOSER_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    data_dir: Path = Field(default_factory=lambda: Path.home() / ".local/share/recloser")
+    host: str = Field("127.0.0.1", description="Address that the receivers and the API bind to")
+    otlp_http_port: Port = 4318
+    otlp_grpc_port: Port = 4317
+    api_port: Port = 4319
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    ingest: Ingest = Ingest()  # type: ignore[call-arg]  # every field has a default
+    clickhouse: ClickHouse = ClickHouse()  # type: ignore[call-arg]  # every field has a default
+    redaction: Redaction = Redaction()
+    detectors: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Per detector: its parameters")
+    tls: Tls = Tls()
+    tokens: tuple[Token, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
+    policy: tuple[PolicyRule, ...] = ()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then environment, then the file."""
+        del dotenv_settings, file_secret_settings
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls))
+
+
+def load(flags: Mapping[str, object], config: Path | None) -> Settings:
+    """The settings in force. Raises `ConfigError` that names each wrong key and, for a file, the file."""
+    if config is not None:
+        try:
+            tomllib.loads(config.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{config}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{config}: {error}") from error
+
+    class FromFile(Settings):
+        model_config = SettingsConfigDict(toml_file=config)
+
+    try:
+        return FromFile(**flags)  # type: ignore[arg-type]  # the model validates them
+    except ValidationError as error:
+        where = f"{config}: " if config else ""
+        raise ConfigError("\n".join(f"{where}{_problem(e['loc'], e['msg'])}" for e in error.errors())) from error
+    except SettingsError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _problem(location: tuple[int | str, ...], message: str) -> str:
+    return f"{'.'.join(map(str, location))}: {message}"
+
+
+def to_json(settings: BaseModel) -> dict[str, object]:
+    """The settings as plain data, secrets revealed: for handing them to a process of ours, never for showing."""
+    return {name: _plain(getattr(settings, name)) for name in type(settings).model_fields}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case BaseModel():
+            return to_json(value)
+        case SecretStr():
+            return value.get_secret_value()
+        case Path():
+            return str(value)
+        case tuple() | list():
+            return [_plain(item) for item in value]
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+    return value

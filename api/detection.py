@@ -1,0 +1,225 @@
+"""The detection loop: batches in spool order become steps, findings and a checkpoint.
+
+One thread. Findings are committed as they arise (a second time changes nothing: they are unique by id and
+revision); a checkpoint (cursor, reader, changed scopes, steps for the store) is one commit. After a crash
+the loop restores the last checkpoint and reads on from its cursor, so what happened in between happens
+again in the same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import orjson
+import zstandard
+
+from api.metrics import IngestMetrics
+from collector.consumer import Unavailable
+from collector.reader import StepReader
+from collector.spool import Spool
+from collector.step import Json, SessionsMerged, Step, StepAmended, StepEvent, StepSeen
+from detectors.engine import Engine
+from detectors.protocol import Finding
+
+logger = logging.getLogger(__name__)
+
+CURSOR: Final = "detectors"
+IDLE_WAIT: Final = 0.1  # seconds
+CHECKPOINT_SHARE: Final = 20  # a checkpoint that took t is followed by a pause of at least 20 t
+STEPS_PER_BLOCK: Final = 5_000
+STOPPING_ATTEMPTS: Final = 2
+
+
+def encode_finding(finding: Finding) -> str:
+    """A finding as the JSON that control and the command line read."""
+    return orjson.dumps(finding).decode()
+
+
+class DetectionLoop:
+    """See the module. `pack` turns steps into the bytes that the shipper hands to the store."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        reader: StepReader,
+        engine: Engine,
+        pack: Callable[[Sequence[Step]], bytes],
+        metrics: IngestMetrics,
+        readers: Sequence[str],
+        checkpoint_interval: float = 1.0,
+    ) -> None:
+        self._spool = spool
+        self._reader = reader
+        self._engine = engine
+        self._pack = pack
+        self._metrics = metrics
+        self._all_readers = readers
+        self._interval = checkpoint_interval
+        self._pending: list[Step] = []
+        self._cursor = 0
+        self._engine_seq = 0
+        self._dirty = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="detectors", daemon=True)
+        self.failed: BaseException | None = None
+
+    def start(self) -> None:
+        """Restore the last checkpoint and go on from there."""
+        self._restore()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Judge what is in the spool, write a last checkpoint, end."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:
+            self.failed = error
+            logger.exception("the detection loop failed; ingest ends, so that it is started again")
+            raise
+
+    def _loop(self) -> None:
+        generation = 0
+        due = time.monotonic() + self._interval
+        while True:
+            stopping = self._stopping.is_set()
+            progressed = self._read_on()
+            self._take(self._reader.advance(time.time_ns()), time.time_ns())
+            if stopping and not progressed:
+                self._checkpoint()
+                return
+            if len(self._pending) >= STEPS_PER_BLOCK or (self._dirty and time.monotonic() >= due):
+                started = time.monotonic()
+                self._checkpoint()
+                now = time.monotonic()
+                due = now + max(self._interval, CHECKPOINT_SHARE * (now - started))
+            if not progressed:
+                generation = self._spool.wait(generation, IDLE_WAIT)
+
+    def _read_on(self) -> bool:
+        progressed = False
+        for spooled in self._spool.read(self._cursor):
+            events = self._reader.push(spooled.batch, spooled.received_ns)
+            self._take(events, spooled.received_ns)
+            self._cursor = spooled.seq
+            self._dirty = progressed = True
+            self._take(self._reader.advance(time.time_ns()), spooled.received_ns)
+        return progressed
+
+    def _take(self, events: Sequence[StepEvent], received_ns: int) -> None:
+        for event in events:
+            self._dirty = True
+            match event:
+                case StepSeen(step):
+                    self._engine_seq += 1
+                    step = dataclasses.replace(step, engine_seq=self._engine_seq)
+                    self._metrics.steps.labels(step.kind.value).inc()
+                    if step.late:
+                        self._metrics.late.inc()
+                    self._pending.append(step)
+                    self._report(self._engine.apply(StepSeen(step)), received_ns)
+                case StepAmended(step):
+                    self._metrics.amended.inc()
+                    self._pending.append(step)
+                    self._report(self._engine.apply(event), received_ns)
+                case SessionsMerged():
+                    self._report(self._engine.apply(event), received_ns)
+                case _:
+                    self._report(self._engine.apply(event), received_ns)
+
+    def _report(self, findings: Sequence[Finding], received_ns: int) -> None:
+        if not findings:
+            return
+        created = time.time_ns()
+        rows = [(f.id, f.revision, encode_finding(f), created) for f in findings]
+
+        def run(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                "INSERT OR IGNORE INTO findings (id, revision, payload, created_ns) VALUES (?, ?, ?, ?)", rows
+            )
+
+        self._commit(run)
+        self._metrics.detection_lag.observe(max(0.0, (time.time_ns() - received_ns) / 1e9))
+        for finding in findings:
+            self._metrics.findings.labels(finding.kind, finding.severity.value).inc()
+
+    def _commit(self, run: Callable[[sqlite3.Connection], None]) -> None:
+        """Write, and when the disk does not take it, wait and try again: what was judged is not lost."""
+        attempt = 0
+        while True:
+            try:
+                return self._spool.submit(run).result()
+            except Unavailable as error:
+                attempt += 1
+                if attempt == 1:
+                    logger.warning("detection waits: %s", error)
+                if self._stopping.is_set() and attempt > STOPPING_ATTEMPTS:
+                    raise
+                time.sleep(error.retry_after)
+
+    def _restore(self) -> None:
+        rows = dict(self._spool.reader.execute("SELECT key, value FROM state").fetchall())
+        self._cursor = self._spool.cursor(CURSOR)
+        if "detection" in rows:
+            self._engine_seq = int(orjson.loads(rows["detection"])["engine_seq"])
+        if "reader" in rows:
+            self._reader.restore(_unpack(rows["reader"]))
+        scopes = {key.removeprefix("scope:"): _unpack(value) for key, value in rows.items() if key.startswith("scope:")}
+        self._engine.restore(scopes)
+
+    def _checkpoint(self) -> None:
+        steps, self._pending = self._pending, []
+        reader = _packed(self._reader.snapshot())
+        scopes = {key: None if state is None else _packed(state) for key, state in self._engine.dirty_scopes().items()}
+        detection = orjson.dumps({"engine_seq": self._engine_seq})
+        blocks = [(len(part), self._pack(part)) for part in _blocks(steps)]
+        cursor = self._cursor
+
+        def run(connection: sqlite3.Connection) -> None:
+            put = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+            connection.execute(put, ("reader", reader))
+            connection.execute(put, ("detection", detection))
+            for key, state in scopes.items():
+                if state is None:
+                    connection.execute("DELETE FROM state WHERE key = ?", (f"scope:{key}",))
+                else:
+                    connection.execute(put, (f"scope:{key}", state))
+            for rows, payload in blocks:
+                self._spool.add_derived(connection, rows, payload)
+            move_cursor(connection, CURSOR, cursor)
+            self._spool.release(connection, self._all_readers)
+
+        self._commit(run)
+        self._spool.forget_cached(min(self._spool.cursor(name) for name in self._all_readers))
+        self._dirty = False
+        self._metrics.spool_bytes.set(self._spool.bytes)
+        self._metrics.identities.set(self._spool.known_identities)
+
+
+def move_cursor(connection: sqlite3.Connection, name: str, seq: int) -> None:
+    """Within a piece of spool work: the reader `name` has come to `seq`."""
+    connection.execute(
+        "INSERT INTO cursors (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq", (name, seq)
+    )
+
+
+def _blocks(steps: Sequence[Step]) -> list[Sequence[Step]]:
+    return [steps[at : at + STEPS_PER_BLOCK] for at in range(0, len(steps), STEPS_PER_BLOCK)]
+
+
+def _packed(state: Json) -> bytes:
+    return zstandard.ZstdCompressor(level=1).compress(orjson.dumps(state))
+
+
+def _unpack(value: bytes) -> Json:
+    state: Json = orjson.loads(zstandard.ZstdDecompressor().decompress(value))
+    return state

@@ -1,0 +1,43 @@
+"""The ingest process's own figures, for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class IngestMetrics:
+    """All metrics of the ingest process, in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.accepted = Counter(
+            "recloser_accepted_total", "Spans, log records and data points taken", ["signal"], registry=registry
+        )
+        self.rejected = Counter(
+            "recloser_rejected_total", "Spans, log records and data points refused alone", ["signal", "reason"], registry=registry
+        )
+        self.duplicates = Counter(
+            "recloser_duplicates_total", "Spans and log records that had been taken before", ["signal"], registry=registry
+        )
+        self.requests = Counter(
+            "recloser_requests_total", "OTLP requests answered", ["transport", "signal", "outcome", "reason"], registry=registry
+        )
+        self.steps = Counter("recloser_steps_total", "Steps read out of spans", ["kind"], registry=registry)
+        self.amended = Counter("recloser_steps_amended_total", "Steps to which later spans added", registry=registry)
+        self.late = Counter("recloser_steps_late_total", "Steps that came after their scope had moved on", registry=registry)
+        self.findings = Counter("recloser_findings_total", "Findings, by revision", ["kind", "severity"], registry=registry)
+        self.detection_lag = Histogram(
+            "recloser_detection_lag_seconds", "Arrival of a batch to its findings on disk", buckets=LATENCY_BUCKETS, registry=registry
+        )
+        self.detector_errors = Gauge("recloser_detector_errors", "Detectors that failed and were isolated", ["detector"], registry=registry)
+        self.stored = Counter("recloser_stored_rows_total", "Rows inserted into ClickHouse", ["table"], registry=registry)
+        self.refused = Counter(
+            "recloser_store_refused_rows_total", "Rows that the store can never take; kept in the spool's table `refused`", ["table"], registry=registry
+        )
+        self.store_up = Gauge("recloser_store_up", "Whether the last insert reached the store", registry=registry)
+        self.store_failures = Counter("recloser_store_failures_total", "Inserts that have to be tried again", registry=registry)
+        self.spool_bytes = Gauge("recloser_spool_bytes", "Payload bytes waiting in the spool", registry=registry)
+        self.identities = Gauge("recloser_known_identities", "Span identities remembered", registry=registry)
+        self.open_scopes = Gauge("recloser_open_scopes", "Scopes that detectors hold state for", registry=registry)

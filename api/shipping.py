@@ -1,0 +1,337 @@
+"""The shipping loop: what the spool holds goes to ClickHouse, each row once.
+
+One thread. A shipment (first and last position) is written down before it is sent, so that after a crash
+the same rows go under the same deduplication token and the store knows them. When the store is away
+everything waits in the spool; rows that it can never take are put aside, counted and logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import orjson
+import pyarrow as pa
+
+from api.detection import move_cursor
+from api.metrics import IngestMetrics
+from collector.batch import Signal
+from collector.consumer import Rejected, Unavailable
+from collector.spool import Spool
+
+logger = logging.getLogger(__name__)
+
+CURSOR: Final = "store"
+MAX_BACKOFF: Final = 15.0  # seconds
+WAIT: Final = 0.2
+ROWS_PER_PROJECTION: Final = 1_000
+
+
+class Store(Protocol):
+    """What the loop needs of `storage.writer.Writer`: one insert a call, exactly once a token.
+
+    Raises `Unavailable` when the store is away and `Rejected` for rows that it can never take.
+    """
+
+    def insert_spans(self, batch: pa.RecordBatch, token: str) -> None:
+        """Rows of `otel_traces`."""
+
+    def insert_logs(self, batch: pa.RecordBatch, token: str) -> None:
+        """Rows of `otel_logs`."""
+
+    def insert_packed_steps(self, payload: bytes, token: str) -> None:
+        """Rows of `steps`, as packed by the detection loop."""
+
+    def insert_findings(self, rows: Sequence[dict[str, object]], token: str) -> None:
+        """Rows of `findings`, as JSON objects."""
+
+    def insert_alerts(self, rows: Sequence[dict[str, object]], token: str) -> None:
+        """Rows of `alerts`, as JSON objects."""
+
+    def insert_breaker_events(self, rows: Sequence[dict[str, object]], token: str) -> None:
+        """Rows of `breaker_events`, as JSON objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPolicy:
+    """Insert at `rows`, or `interval` seconds after the last insert."""
+
+    rows: int = 10_000
+    interval: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipment:
+    name: str
+    first: int
+    last: int
+
+
+class ShippingLoop:
+    """See the module. `connect` opens the store (and brings its schema up to date); it is called until it works."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        connect: Callable[[], Store],
+        control_db: Path,
+        metrics: IngestMetrics,
+        policy: FlushPolicy,
+        readers: Sequence[str],
+    ) -> None:
+        self._spool = spool
+        self._connect = connect
+        self._control_db = control_db
+        self._metrics = metrics
+        self._policy = policy
+        self._all_readers = readers
+        self._store: Store | None = None
+        self._backoff = 0.0
+        self._warned = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._name = ""
+        self.failed: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin with the shipment that a crash may have cut off."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ship what is there if the store takes it, then end."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:
+            self.failed = error
+            logger.exception("the shipping loop failed; ingest ends, so that it is started again")
+            raise
+
+    def _loop(self) -> None:
+        self._name = self._spool_name()
+        flushed = time.monotonic()
+        while True:
+            stopping = self._stopping.is_set()
+            idle = True
+            try:
+                due = stopping or time.monotonic() - flushed >= self._policy.interval
+                if due or self._waiting_rows() >= self._policy.rows:
+                    flushed = time.monotonic()
+                    idle = not self._ship_all()
+                self._recovered()
+            except Unavailable as error:
+                self._failed(error)
+                if stopping:
+                    return
+                self._stopping.wait(self._backoff)
+                continue
+            if stopping and idle:
+                return
+            if idle:
+                self._stopping.wait(WAIT)
+
+    def _recovered(self) -> None:
+        if self._store is not None:
+            self._backoff = 0.0
+            self._metrics.store_up.set(1)
+            if self._warned:
+                self._warned = False
+                logger.info("the store is back")
+
+    def _failed(self, error: Unavailable) -> None:
+        self._metrics.store_up.set(0)
+        self._metrics.store_failures.inc()
+        if not self._warned:
+            self._warned = True
+            logger.warning("the store is away, spans wait in the spool: %s", error)
+        self._backoff = min(MAX_BACKOFF, max(error.retry_after, self._backoff * 2))
+
+    def _ship_all(self) -> bool:
+        """One round over everything; whether anything was shipped."""
+        shipped = self._ship_batches()
+        shipped |= self._ship_derived()
+        shipped |= self._ship_findings()
+        shipped |= self._project("alert_events", lambda rows, token: self._writer().insert_alerts(rows, token))
+        shipped |= self._project("breaker_events", lambda rows, token: self._writer().insert_breaker_events(rows, token))
+        return shipped
+
+    def _writer(self) -> Store:
+        if self._store is None:
+            self._store = self._connect()
+        return self._store
+
+    def _spool_name(self) -> str:
+        """An identity of this spool file: part of every token, so that a new spool never repeats an old one's."""
+        row = self._spool.reader.execute("SELECT value FROM state WHERE key = 'name'").fetchone()
+        if row is not None:
+            return str(row[0].decode())
+        name = uuid.uuid4().hex
+
+        def run(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO state (key, value) VALUES ('name', ?)", (name.encode(),))
+
+        self._spool.submit(run).result()
+        return name
+
+    def _waiting_rows(self) -> int:
+        return sum(rows for _, _, rows, _ in self._spool.heads(self._spool.cursor(CURSOR)))
+
+    def _plan(self, name: str, choose: Callable[[int], tuple[int, int] | None]) -> _Shipment | None:
+        """The shipment that was under way, or a new one, written down."""
+        row = self._spool.reader.execute("SELECT first, last FROM shipments WHERE name = ?", (name,)).fetchone()
+        if row is not None:
+            return _Shipment(name, row[0], row[1])
+        chosen = choose(self._spool.cursor(name))
+        if chosen is None:
+            return None
+        first, last = chosen
+
+        def run(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO shipments (name, first, last) VALUES (?, ?, ?)", (name, first, last))
+
+        self._spool.submit(run).result()
+        return _Shipment(name, first, last)
+
+    def _arrived(self, shipment: _Shipment, also: Callable[[sqlite3.Connection], None] | None = None) -> None:
+        def run(connection: sqlite3.Connection) -> None:
+            move_cursor(connection, shipment.name, shipment.last)
+            connection.execute("DELETE FROM shipments WHERE name = ?", (shipment.name,))
+            if also is not None:
+                also(connection)
+
+        self._spool.submit(run).result()
+
+    def _token(self, shipment: _Shipment, part: str = "") -> str:
+        return f"{self._name}-{shipment.name}{part}-{shipment.first}-{shipment.last}"
+
+    def _choose_batches(self, after: int) -> tuple[int, int] | None:
+        rows, first, last = 0, 0, 0
+        for seq, _, count, _ in self._spool.heads(after):
+            if rows and rows + count > self._policy.rows:
+                break
+            rows, first, last = rows + count, first or seq, seq
+        return (first, last) if last else None
+
+    def _ship_batches(self) -> bool:
+        shipment = self._plan(CURSOR, self._choose_batches)
+        if shipment is None:
+            return False
+        parts: dict[Signal, list[pa.RecordBatch]] = {}
+        for spooled in self._spool.read(shipment.first - 1):
+            if spooled.seq > shipment.last:
+                break
+            parts.setdefault(spooled.batch.signal, []).append(spooled.batch.columns)
+        for signal, columns in parts.items():
+            whole = pa.Table.from_batches(columns).combine_chunks().to_batches()[0]
+            self._insert_rows(signal, whole, self._token(shipment, f"-{signal.value}"))
+        self._arrived(shipment, lambda connection: self._spool.release(connection, self._all_readers))
+        self._spool.forget_cached(min(self._spool.cursor(name) for name in self._all_readers))
+        return True
+
+    def _insert_rows(self, signal: Signal, rows: pa.RecordBatch, token: str) -> None:
+        """Insert; when the store says "never", halve until the rows that it cannot take stand alone."""
+        insert = self._writer().insert_spans if signal is Signal.TRACES else self._writer().insert_logs
+        table = "otel_traces" if signal is Signal.TRACES else "otel_logs"
+        try:
+            insert(rows, token)
+        except Rejected as error:
+            if rows.num_rows > 1:
+                half = rows.num_rows // 2
+                self._insert_rows(signal, rows.slice(0, half), f"{token}.0")
+                self._insert_rows(signal, rows.slice(half), f"{token}.1")
+                return
+            self._put_aside(table, error, rows.num_rows, orjson.dumps(rows.to_pylist(), default=str))
+            return
+        self._metrics.stored.labels(table).inc(rows.num_rows)
+
+    def _put_aside(self, table: str, error: Rejected, rows: int, payload: bytes) -> None:
+        logger.error("the store can never take %d rows of %s: %s", rows, table, error)
+        self._metrics.refused.labels(table).inc(rows)
+
+        def run(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO refused (origin, reason, payload) VALUES (?, ?, ?)", (table, str(error)[:1000], payload)
+            )
+            connection.execute("DELETE FROM refused WHERE seq <= (SELECT max(seq) FROM refused) - 1000")
+
+        self._spool.submit(run).result()
+
+    def _ship_derived(self) -> bool:
+        shipped = False
+        rows = self._spool.reader.execute("SELECT seq, rows, payload FROM derived ORDER BY seq LIMIT 8").fetchall()
+        for seq, count, payload in rows:
+            token = f"{self._name}-steps-{seq}"
+            try:
+                self._writer().insert_packed_steps(payload, token)
+                self._metrics.stored.labels("steps").inc(count)
+            except Rejected as error:
+                self._put_aside("steps", error, count, payload)
+            self._spool.submit(lambda connection, upto=seq: self._spool.drop_derived(connection, upto)).result()
+            shipped = True
+        return shipped
+
+    def _ship_findings(self) -> bool:
+        def choose(after: int) -> tuple[int, int] | None:
+            row = self._spool.reader.execute(
+                "SELECT min(seq), max(seq) FROM (SELECT seq FROM findings WHERE seq > ? ORDER BY seq LIMIT ?)",
+                (after, ROWS_PER_PROJECTION),
+            ).fetchone()
+            return (row[0], row[1]) if row[0] is not None else None
+
+        shipment = self._plan("findings", choose)
+        if shipment is None:
+            return False
+        rows = self._spool.reader.execute(
+            "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq", (shipment.first, shipment.last)
+        ).fetchall()
+        self._insert_objects("findings", [row[0] for row in rows], shipment, self._writer().insert_findings)
+        self._arrived(shipment)
+        return True
+
+    def _project(self, table: str, insert: Callable[[Sequence[dict[str, object]], str], None]) -> bool:
+        """Copy new rows of an event table of control.db (seq, payload) into the store."""
+        if not self._control_db.exists():
+            return False
+        try:
+            with sqlite3.connect(f"file:{self._control_db}?mode=ro", uri=True, timeout=5) as control:
+                after = self._spool.cursor(table)
+                row = self._spool.reader.execute("SELECT last FROM shipments WHERE name = ?", (table,)).fetchone()
+                upto = row[0] if row is not None else 2**62
+                events = control.execute(
+                    f"SELECT seq, payload FROM {table} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",  # noqa: S608 - our own table names
+                    (after, upto, ROWS_PER_PROJECTION),
+                ).fetchall()
+        except sqlite3.Error as error:
+            logger.debug("control.db is not readable yet: %s", error)
+            return False
+        if not events:
+            return False
+        shipment = self._plan(table, lambda _: (events[0][0], events[-1][0]))
+        if shipment is None:
+            return False
+        self._insert_objects(table, [payload for _, payload in events], shipment, insert)
+        self._arrived(shipment)
+        return True
+
+    def _insert_objects(
+        self,
+        table: str,
+        payloads: Sequence[str],
+        shipment: _Shipment,
+        insert: Callable[[Sequence[dict[str, object]], str], None],
+    ) -> None:
+        try:
+            insert([orjson.loads(payload) for payload in payloads], self._token(shipment))
+            self._metrics.stored.labels(table).inc(len(payloads))
+        except Rejected as error:
+            self._put_aside(table, error, len(payloads), orjson.dumps(list(payloads)))
