@@ -1,0 +1,123 @@
+"""The one documented entry: `recloser serve`, `recloser analyze`, `recloser demo`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.config import ConfigError, load
+
+app = typer.Typer(
+    name="recloser",
+    help="Sees AI agents that are stuck while they run, tells on-call, and stops them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+BAD_INPUT = 2
+
+
+class Format(StrEnum):
+    """What `analyze` prints."""
+
+    TABLE = "table"
+    FINDINGS = "findings-jsonl"
+    STEPS = "steps-jsonl"
+
+
+class FailOn(StrEnum):
+    """Severity from which `analyze` ends with status 1."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+def _fail(message: str) -> typer.Exit:
+    sys.stderr.write(f"recloser: {message}\n")
+    return typer.Exit(BAD_INPUT)
+
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file with settings")]
+
+
+@app.command()
+def serve(  # noqa: PLR0913 - each flag is a parameter
+    *,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the store and the spool live")] = None,
+    otlp_http_port: Annotated[int | None, typer.Option(help="OTLP/HTTP port, 0 picks one [4318]")] = None,
+    otlp_grpc_port: Annotated[int | None, typer.Option(help="OTLP/gRPC port, 0 picks one [4317]")] = None,
+    api_port: Annotated[int | None, typer.Option(help="Port of the HTTP API, 0 picks one [4319]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind to [127.0.0.1]")] = None,
+    clickhouse: Annotated[str | None, typer.Option(help="URL of a ClickHouse server instead of the embedded store")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Run the sidecar until SIGTERM or Ctrl-C."""
+    from api.serve import serve as run  # noqa: PLC0415 - other commands do not need the supervisor
+
+    flags: dict[str, Any] = {
+        "data_dir": data_dir,
+        "otlp_http_port": otlp_http_port,
+        "otlp_grpc_port": otlp_grpc_port,
+        "api_port": api_port,
+        "host": host,
+        "clickhouse": None if clickhouse is None else {"url": clickhouse},
+    }
+    try:
+        settings = load({name: value for name, value in flags.items() if value is not None}, config)
+    except ConfigError as error:
+        raise _fail(str(error)) from error
+    raise typer.Exit(run(settings))
+
+
+@app.command()
+def analyze(
+    paths: Annotated[list[Path], typer.Argument(help="Files or folders with OTLP JSON lines, OTLP JSON or protobuf bodies, plain or gz")],
+    *,
+    output: Annotated[Format, typer.Option("--format", help="What to print")] = Format.TABLE,
+    fail_on: Annotated[FailOn | None, typer.Option(help="End with status 1 on a finding of this severity or worse")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Judge recorded traces with the same engine that judges live ones."""
+    from api.analyze import analyze as run  # noqa: PLC0415 - other commands do not need the decoder
+
+    try:
+        settings = load({}, config)
+    except ConfigError as error:
+        raise _fail(str(error)) from error
+    raise typer.Exit(run(paths, output.value, fail_on.value if fail_on else None, settings))
+
+
+@app.command()
+def demo(
+    *,
+    seconds: Annotated[int, typer.Option(min=10, max=60, help="How long the fleet runs at most")] = 40,
+) -> None:
+    """Watch a small fleet of simulated agents: one of them is stuck, is seen, and is stopped."""
+    from api.demo import demo as run  # noqa: PLC0415 - other commands do not need the exporters
+
+    raise typer.Exit(run(seconds))
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"recloser {version('recloser')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    *, show_version: Annotated[bool, typer.Option("--version", callback=lambda wanted: _version(wanted=wanted), is_eager=True)] = False
+) -> None:
+    del show_version
+
+
+def main() -> None:
+    """Entry of the console script."""
+    app()
