@@ -1,0 +1,118 @@
+"""LangChain's create_agent on LangGraph, under whatever instruments it.
+
+pip: langchain langgraph langchain-openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the
+instrumentations named: openinference-instrumentation-langchain (openinference) | openinference-instrumentation-openai
+(openinference-openai) | opentelemetry-instrumentation-genai-langchain (genai) | openlit | mlflow | none (with
+opentelemetry-instrument in front). usage: langgraph_agent.py INSTRUMENTATION[+INSTRUMENTATION] [main|sub|noargs]
+"""
+
+import os
+import sys
+
+import scenario
+
+NAMES = sys.argv[1].split("+")
+KIND = sys.argv[2] if len(sys.argv) > 2 else "main"
+
+
+def instrument(name: str) -> None:
+    if name == "openinference":
+        from openinference.instrumentation.langchain import LangChainInstrumentor
+
+        LangChainInstrumentor().instrument()
+    elif name == "openinference-openai":
+        from openinference.instrumentation.openai import OpenAIInstrumentor
+
+        OpenAIInstrumentor().instrument()
+    elif name == "genai":
+        from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor
+
+        LangChainInstrumentor().instrument()
+
+
+if "mlflow" in NAMES:
+    os.environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+    os.environ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"
+    import mlflow
+
+    mlflow.langchain.autolog()
+elif "openlit" in NAMES or "openlit-nocontent" in NAMES:
+    import openlit
+
+    openlit.init(
+        service_name="recorded-agent",
+        disable_metrics=True,
+        capture_message_content="openlit" in NAMES,
+    )
+elif "none" not in NAMES:
+    scenario.telemetry()
+    for each in NAMES:
+        instrument(each)
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import wrap_tool_call
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+
+@wrap_tool_call
+def catch(request, handler):
+    try:
+        return handler(request)
+    except Exception as error:
+        return ToolMessage(content=f"Error: {error}", tool_call_id=request.tool_call["id"], status="error")
+
+
+model = ChatOpenAI(model="stub-model", base_url=scenario.BASE_URL, api_key="stub")
+tools = [tool(function) for function in [*scenario.TOOLS, scenario.list_jobs]]
+if KIND == "sub":
+    inner = create_agent(model, tools, middleware=[catch], name="researcher")
+
+    @tool
+    def researcher(question: str) -> str:
+        """Ask the researcher."""
+        text = inner.invoke({"messages": [("user", question)]})["messages"][-1].content
+        scenario.note_call("researcher", {"question": question}, failed=False)
+        return text
+
+    tools = [researcher]
+    scenario.use(
+        [
+            {"calls": [["researcher", {"question": "What is wrong with the status page?"}]]},
+            *[{"calls": [["fetch_page", {"url": "https://example.invalid/status"}]]} for _ in range(3)],
+            {"text": "It does not answer."},
+            {"text": "The status page does not answer."},
+        ]
+    )
+elif KIND == "noargs":
+    scenario.use([*[{"calls": [["list_jobs", {}]]} for _ in range(4)], {"text": "Nothing runs."}])
+agent = create_agent(model, tools, middleware=[catch], name="ops_agent")
+agent.invoke(
+    {"messages": [("user", scenario.PROMPT)]},
+    {
+        "recursion_limit": 100,
+        "configurable": {"thread_id": "thread-lg-1"},
+        "metadata": {"session_id": "sess-lg-1", "user_id": "user-7"},
+    },
+)
+if "mlflow" in NAMES:
+    mlflow.flush_trace_async_logging()
+scenario.write_notes(
+    [
+        "langgraph",
+        "langchain",
+        "langchain-openai",
+        "openinference-instrumentation-langchain",
+        "openinference-instrumentation-openai",
+        "opentelemetry-instrumentation-genai-langchain",
+        "opentelemetry-instrumentation-genai-openai",
+        "openlit",
+        "mlflow",
+        "opentelemetry-sdk",
+    ],
+    scenario.MAIN if KIND == "main" else KIND,
+    instrumentation=sys.argv[1],
+    thread_id_passed="thread-lg-1 (configurable.thread_id)",
+    metadata_passed={"session_id": "sess-lg-1", "user_id": "user-7"},
+)
