@@ -1,0 +1,175 @@
+"""`recloser analyze`: recorded traces through the same decoder, reader and engine as live ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from api.build import build_decode, build_engine, build_offline_reader
+from api.config import ConfigError, Settings
+from collector.consumer import Rejected
+from collector.receivers.files import Body, Problem, read_files, total_bytes
+from collector.step import Step, StepAmended, StepEvent, StepSeen
+from detectors.protocol import Finding, Severity
+
+FOUND: Final = 1
+BAD_INPUT: Final = 2
+
+FINDING_FIELDS: Final = (
+    "id",
+    "revision",
+    "kind",
+    "severity",
+    "session_id",
+    "session_ids",
+    "run_id",
+    "agent",
+    "tool",
+    "trace_id",
+    "span_id",
+    "first_span_id",
+    "started_at",
+    "detected_at",
+    "occurrences",
+    "evidence",
+    "summary",
+)
+
+
+class Problems:
+    """Bad input: said once on standard error, counted, never the end of the analysis."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.count = 0
+
+    def __call__(self, problem: Problem) -> None:
+        """Report one."""
+        self.count += 1
+        self._stream.write(f"recloser: {problem}\n")
+
+
+def step_row(step: Step) -> dict[str, object]:
+    """A step as `--format steps-jsonl` prints it."""
+    return {
+        "kind": step.kind.value,
+        "session_id": step.session_id,
+        "run_id": step.run_id,
+        "agent": step.agent,
+        "tool": step.tool,
+        "arguments": step.arguments,
+        "outcome": step.outcome.value,
+        "error": step.error,
+        "call_id": step.call_id,
+        "model": step.model,
+        "input_tokens": step.usage.input_tokens,
+        "output_tokens": step.usage.output_tokens,
+        "trace_id": step.trace_id,
+        "span_id": step.span_id,
+        "start_ns": step.start_ns,
+        "end_ns": step.end_ns,
+        "convention": step.convention,
+    }
+
+
+def finding_row(finding: Finding) -> dict[str, object]:
+    """A finding as `--format findings-jsonl` prints it."""
+    return {name: getattr(finding, name) for name in FINDING_FIELDS}
+
+
+class Analysis:
+    """Bodies in; steps and findings out, in engine order."""
+
+    def __init__(self, settings: Settings, problems: Problems) -> None:
+        self._decode = build_decode(settings)
+        self._reader = build_offline_reader(settings)
+        self._engine = build_engine(settings)
+        self._problems = problems
+        self.steps: dict[str, Step] = {}
+        self.latest: dict[str, Finding] = {}
+
+    def feed(self, bodies: Iterable[Body]) -> Iterator[Finding]:
+        """Analyze all bodies as one stream; yields each finding, and again when its kind or severity changes."""
+        for body in bodies:
+            try:
+                decoded = self._decode(body.signal, body.encoding, body.data)
+            except Rejected as error:
+                self._problems(Problem(body.source, str(error)))
+                continue
+            if decoded.message:
+                self._problems(Problem(body.source, decoded.message))
+            if decoded.batch is not None:
+                yield from self._judge(self._reader.push(decoded.batch, 0))
+        yield from self._judge(self._reader.drain())
+
+    def _judge(self, events: Sequence[StepEvent]) -> Iterator[Finding]:
+        for event in events:
+            if isinstance(event, StepSeen | StepAmended):
+                self.steps[event.step.step_id] = event.step
+            for finding in self._engine.apply(event):
+                before = self.latest.get(finding.id)
+                self.latest[finding.id] = finding
+                if before is None or (before.kind, before.severity) != (finding.kind, finding.severity):
+                    yield finding
+
+
+def _progress(bodies: Iterable[Body], total: int, console: Console) -> Iterator[Body]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("analyzing", total=total or None)
+        for body in bodies:
+            yield body
+            progress.update(task, completed=body.position)
+
+
+def _table(latest: Sequence[Finding], steps: int) -> Table:
+    table = Table(title=f"{len(latest)} finding{'' if len(latest) == 1 else 's'} in {steps} steps")
+    for column in ("severity", "kind", "session", "agent", "tool", "calls", "what"):
+        table.add_column(column, justify="right" if column == "calls" else "left", overflow="fold")
+    for finding in sorted(latest, key=lambda f: (-f.severity.rank, f.started_at)):
+        table.add_row(
+            finding.severity.value,
+            finding.kind,
+            finding.session_id,
+            finding.agent or "",
+            finding.tool or "",
+            str(finding.occurrences),
+            finding.summary,
+        )
+    return table
+
+
+def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: Settings) -> int:
+    """Analyze `paths` and print; the exit status: 2 for bad input, 1 for a finding of `fail_on`, else 0."""
+    stderr = Console(stderr=True)
+    problems = Problems(sys.stderr)
+    try:
+        analysis = Analysis(settings, problems)
+    except ConfigError as error:
+        sys.stderr.write(f"recloser: {error}\n")
+        return BAD_INPUT
+    out = sys.stdout.buffer
+    bodies = _progress(read_files(paths, problems), total_bytes(paths), stderr)
+    worst = -1
+    for finding in analysis.feed(bodies):
+        worst = max(worst, finding.severity.rank)
+        if output == "findings-jsonl":
+            out.write(orjson.dumps(finding_row(finding)) + b"\n")
+    if output == "steps-jsonl":
+        for step in analysis.steps.values():
+            out.write(orjson.dumps(step_row(step), default=str) + b"\n")
+    out.flush()
+    if output == "table":
+        Console().print(_table(list(analysis.latest.values()), len(analysis.steps)))
+    if problems.count:
+        return BAD_INPUT
+    if fail_on is not None and worst >= Severity(fail_on).rank:
+        return FOUND
+    return 0
