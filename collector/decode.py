@@ -1,0 +1,552 @@
+"""OTLP request bodies in, columns out: one pass from protobuf bytes to Arrow, no object for a span.
+
+`ptars` turns the whole request into nested columns; what follows flattens them with offsets, words the
+attribute values, broadcasts resource and scope, redacts, and marks which rows an agent may have sent.
+Why this way and what it costs: `docs/decisions/0001-columnar-decode-with-ptars.md`.
+
+What is repaired rather than refused is counted through `note`:
+
+======================  ==============================================================================
+`future_time`           a time past 2149, where ClickHouse's dates end: now is taken
+`zero_time`             a span without a start, a log record without any time: end, else now
+`negative_duration`     an end before the start: duration 0
+`too_many_days`         more than 90 calendar days in one request: the oldest move to the 90th
+`too_deep`              arrays and kvlists nested deeper than 32
+`malformed_value`       an array or kvlist that is no valid message
+======================  ==============================================================================
+
+What is refused, alone and counted by reason: `invalid_trace_id`, `invalid_span_id`,
+`invalid_parent_span_id` (ids of a wrong length, or zero; a parent may be empty or zero), `invalid_utf8`,
+`malformed`, and from JSON also `invalid_enum` and `invalid_field`. Duplicate attribute keys are kept in
+order: readers of a map see the first. An AnyValue with several arms on the wire, which no encoder writes,
+reads as its string, int, bool, double, array, kvlist or bytes arm, the first that is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+
+from collector.agent_markers import is_agent_key, is_agent_name, is_agent_scope, is_agent_service
+from collector.batch import ATTRIBUTES, LOG_SCHEMA, SPAN_SCHEMA, TIMESTAMP, Batch, Decoded, Signal
+from collector.consumer import Rejected, TooLarge
+from collector.otlp_columns import (
+    Attributes,
+    Bools,
+    Int64s,
+    Uint64s,
+    all_zero,
+    any_of_row,
+    attributes,
+    fixed_words,
+    hex_text,
+    is_in,
+    labels,
+    lengths,
+    mixed,
+    numbers,
+    or_empty,
+    rows_of,
+)
+from collector.otlp_descriptor import columns_of, message_class
+from collector.otlp_json import transcode
+from collector.otlp_values import Note, texts
+from collector.redact import Redactor
+
+MAX_DAYS: Final = 90
+"""Calendar days in one batch; ClickHouse refuses an insert into more than 100 partitions."""
+
+MAX_BROADCAST_BYTES: Final = 256 * 1024 * 1024
+"""How large resource and scope attributes may grow when they are repeated for each row."""
+
+_LAST_NS: Final = 5_662_310_400_000_000_000  # 2149-06-06, the end of ClickHouse's Date
+_DAY_NS: Final = 86_400_000_000_000
+_TRACE_ID_BYTES: Final = 16
+_SPAN_ID_BYTES: Final = 8
+_MESSAGE_CHARS: Final = 512
+_KINDS: Final = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
+_STATUS: Final = ("Unset", "Ok", "Error")
+_WHOLE: Final = {Signal.TRACES: "TracesData", Signal.LOGS: "LogsData"}
+_RECORD: Final = {Signal.TRACES: "Span", Signal.LOGS: "LogRecord"}
+_NOUN: Final = {Signal.TRACES: "spans", Signal.LOGS: "log records", Signal.METRICS: "data points"}
+
+
+def ignore(_reason: str, _count: int) -> None:
+    """Count nothing: the `note` of callers that do not care what was repaired."""
+
+
+def decode(
+    signal: Signal, encoding: str, body: bytes, *, redactor: Redactor, now_ns: int, note: Note = ignore
+) -> Decoded:
+    """Decode and redact one request body.
+
+    `encoding` is `"protobuf"` or `"json"`; `now_ns` (since the epoch) stands in for times that are missing
+    or absurd. Pure and thread-safe. Raises `Rejected` when nothing of the body can be read, `TooLarge` when
+    resource attributes repeated for each row would exceed `MAX_BROADCAST_BYTES`.
+    """
+    rejected: Counter[str] = Counter()
+    if encoding == "json":
+        transcoded = transcode(signal, body, note)
+        body = transcoded.body
+        rejected.update(transcoded.rejected)
+    elif encoding != "protobuf":
+        raise Rejected(f"unknown encoding {encoding!r}")
+    if signal is Signal.METRICS:
+        points = _count_points(body)
+        return Decoded(None, points, dict(rejected), _message(signal, rejected))
+    request = _read(signal, body, rejected)
+    build = _spans if signal is Signal.TRACES else _logs
+    batch = build(request, redactor, now_ns, note, rejected)
+    return Decoded(batch, batch.columns.num_rows if batch else 0, dict(rejected), _message(signal, rejected))
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One decoded request: rows per resource, per scope and per record, and who belongs to whom."""
+
+    body: bytes
+    resources: pa.StructArray
+    scopes: pa.StructArray
+    records: pa.StructArray
+    scope_resource: Int64s
+    record_scope: Int64s
+
+
+def _read(signal: Signal, body: bytes, rejected: Counter[str]) -> _Request:
+    try:
+        rows = columns_of(_WHOLE[signal]).list_to_record_batch([body])
+    except ValueError:
+        body = _without_bad_records(signal, body, rejected)
+        try:
+            rows = columns_of(_WHOLE[signal]).list_to_record_batch([body])
+        except ValueError as error:
+            raise Rejected(f"malformed protobuf: {error}") from error
+    resource_lists = cast("pa.ListArray", rows.column(0))
+    resources = cast("pa.StructArray", resource_lists.values)
+    scope_lists = cast("pa.ListArray", resources.field("scopes"))
+    scopes = cast("pa.StructArray", scope_lists.values)
+    record_lists = cast("pa.ListArray", scopes.field("records"))
+    records = cast("pa.StructArray", record_lists.values)
+    return _Request(body, resources, scopes, records, rows_of(scope_lists), rows_of(record_lists))
+
+
+def _keep(request: _Request, good: Bools) -> _Request:
+    if good.all():
+        return request
+    records = cast("pa.StructArray", request.records.filter(pa.array(good)))
+    return _Request(
+        request.body, request.resources, request.scopes, records, request.scope_resource, request.record_scope[good]
+    )
+
+
+# --- traces
+
+
+def _spans(
+    request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]
+) -> Batch | None:
+    request = _keep(request, _good_spans(request.records, rejected))
+    if len(request.records) == 0:
+        return None
+    field = request.records.field
+    own = attributes(field("attributes"), redactor, note)
+    shared = _Shared.of(request, redactor, note)
+    start, duration = _span_times(
+        numbers(field("start_time_unix_nano")), numbers(field("end_time_unix_nano")), now_ns, note
+    )
+    status_message, status_code = field("status").flatten()
+    names = redactor.texts(field("name"))
+    events = _Events.of(field("events"), redactor, note)
+    parent = field("parent_span_id")
+    columns = {
+        "Timestamp": _timestamps(start),
+        "TraceId": hex_text(field("trace_id")),
+        "SpanId": hex_text(field("span_id")),
+        "ParentSpanId": _blanked(hex_text(parent), all_zero(parent)),
+        "TraceState": redactor.texts(field("trace_state")),
+        "SpanName": names,
+        "SpanKind": labels(field("kind"), _KINDS),
+        "ServiceName": shared.service,
+        "ResourceAttributes": shared.resource_attributes,
+        "ScopeName": shared.scope_name,
+        "ScopeVersion": shared.scope_version,
+        "SpanAttributes": own.column(),
+        "Duration": pa.array(duration),
+        "StatusCode": labels(pc.fill_null(status_code, 0), _STATUS),
+        "StatusMessage": redactor.messages(or_empty(status_message)),
+        **events.columns(),
+        **_links(field("links"), redactor, note),
+    }
+    marked = (
+        own.rows_with(_agent_keys(own))
+        | is_in(shared.scope_name, is_agent_scope)
+        | is_in(names, is_agent_name)
+        | events.of_agents
+    )
+    trace_words = fixed_words(field("trace_id"), 2)
+    identity = mixed(trace_words[:, 0], trace_words[:, 1], fixed_words(field("span_id"), 1)[:, 0])
+    return Batch(
+        Signal.TRACES, _record_batch(columns, SPAN_SCHEMA), pa.array(identity), _positions(marked)
+    )
+
+
+def _good_spans(spans: pa.StructArray, rejected: Counter[str]) -> Bools:
+    good = np.ones(len(spans), np.bool_)
+    parent = lengths(spans.field("parent_span_id"))
+    checks = (
+        ("invalid_trace_id", _is_id(spans.field("trace_id"), _TRACE_ID_BYTES)),
+        ("invalid_span_id", _is_id(spans.field("span_id"), _SPAN_ID_BYTES)),
+        ("invalid_parent_span_id", (parent == 0) | (parent == _SPAN_ID_BYTES)),
+    )
+    for reason, passed in checks:
+        good = _refuse(reason, passed, good, rejected)
+    return good
+
+
+def _is_id(ids: pa.BinaryArray, size: int) -> Bools:
+    return cast("Bools", (lengths(ids) == size) & ~all_zero(ids))
+
+
+def _refuse(reason: str, passed: Bools, good: Bools, rejected: Counter[str]) -> Bools:
+    newly_bad = int(np.count_nonzero(good & ~passed))
+    if newly_bad:
+        rejected[reason] += newly_bad
+    return good & passed
+
+
+def _span_times(start: Uint64s, end: Uint64s, now_ns: int, note: Note) -> tuple[Int64s, Uint64s]:
+    """Return start (ns since the epoch, safe to store) and duration (ns)."""
+    backwards = (end < start) & (end != 0)
+    duration = np.where(end > start, end - start, np.uint64(0))
+    missing = start == 0
+    duration[missing] = 0
+    begun = np.where(missing, end, start)
+    _count(note, "negative_duration", backwards)
+    _count(note, "zero_time", missing)
+    return _storable(begun, now_ns, note), duration
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    lists: pa.ListArray
+    names: pa.StringArray
+    attributes: Attributes
+    of_agents: Bools
+
+    @classmethod
+    def of(cls, lists: pa.ListArray, redactor: Redactor, note: Note) -> _Events:
+        items = cast("pa.StructArray", lists.values)
+        names = redactor.texts(items.field("name"))
+        own = attributes(items.field("attributes"), redactor, note)
+        marked = is_in(names, is_agent_name) | own.rows_with(_agent_keys(own))
+        return cls(lists, names, own, any_of_row(marked, numbers(lists.offsets)))
+
+    def columns(self) -> dict[str, pa.Array]:
+        times = numbers(cast("pa.StructArray", self.lists.values).field("time_unix_nano"))
+        nested = partial(_list_of, self.lists)
+        return {
+            "Events.Timestamp": nested(_timestamps(np.minimum(times, np.uint64(_LAST_NS)).astype(np.int64)), TIMESTAMP),
+            "Events.Name": nested(self.names, pa.string()),
+            "Events.Attributes": nested(self.attributes.column(), ATTRIBUTES),
+        }
+
+
+def _links(lists: pa.ListArray, redactor: Redactor, note: Note) -> dict[str, pa.Array]:
+    items = cast("pa.StructArray", lists.values)
+    nested = partial(_list_of, lists)
+    return {
+        "Links.TraceId": nested(hex_text(items.field("trace_id")), pa.string()),
+        "Links.SpanId": nested(hex_text(items.field("span_id")), pa.string()),
+        "Links.TraceState": nested(redactor.texts(items.field("trace_state")), pa.string()),
+        "Links.Attributes": nested(attributes(items.field("attributes"), redactor, note).column(), ATTRIBUTES),
+    }
+
+
+def _list_of(like: pa.ListArray, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.ListArray.from_arrays(like.offsets, values, type=pa.list_(kind))
+
+
+# --- logs
+
+
+def _logs(
+    request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]
+) -> Batch | None:
+    good = _good_logs(request.records, rejected)
+    identity = _log_identity(request)[good]
+    request = _keep(request, good)
+    if len(request.records) == 0:
+        return None
+    field = request.records.field
+    own = attributes(field("attributes"), redactor, note)
+    shared = _Shared.of(request, redactor, note)
+    trace, span = field("trace_id"), field("span_id")
+    event_names = redactor.texts(field("event_name"))
+    columns = {
+        "Timestamp": _timestamps(_log_times(request.records, own, now_ns, note)),
+        "TraceId": _blanked(hex_text(trace), all_zero(trace)),
+        "SpanId": _blanked(hex_text(span), all_zero(span)),
+        "TraceFlags": pa.array((numbers(field("flags")) & 0xFF).astype(np.uint8)),
+        "SeverityText": redactor.texts(field("severity_text")),
+        "SeverityNumber": pa.array(_severity(numbers(field("severity_number")))),
+        "ServiceName": shared.service,
+        "Body": redactor.bodies(texts(field("body"), note)),
+        "ResourceSchemaUrl": shared.resource_schema_url,
+        "ResourceAttributes": shared.resource_attributes,
+        "ScopeSchemaUrl": shared.scope_schema_url,
+        "ScopeName": shared.scope_name,
+        "ScopeVersion": shared.scope_version,
+        "ScopeAttributes": shared.scope_attributes,
+        "LogAttributes": own.column(),
+        "EventName": event_names,
+    }
+    marked = (
+        own.rows_with(_agent_keys(own))
+        | is_in(shared.scope_name, is_agent_scope)
+        | is_in(event_names, is_agent_name)
+        | is_in(shared.service, is_agent_service)
+    )
+    return Batch(Signal.LOGS, _record_batch(columns, LOG_SCHEMA), pa.array(identity), _positions(marked))
+
+
+def _good_logs(records: pa.StructArray, rejected: Counter[str]) -> Bools:
+    good = np.ones(len(records), np.bool_)
+    for reason, column, size in (
+        ("invalid_trace_id", "trace_id", _TRACE_ID_BYTES),
+        ("invalid_span_id", "span_id", _SPAN_ID_BYTES),
+    ):
+        stated = lengths(records.field(column))
+        good = _refuse(reason, (stated == 0) | (stated == size), good, rejected)
+    return good
+
+
+def _severity(stated: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+    return np.where((stated >= 0) & (stated <= 24), stated, 0).astype(np.uint8)
+
+
+def _log_times(records: pa.StructArray, own: Attributes, now_ns: int, note: Note) -> Int64s:
+    stated = numbers(records.field("time_unix_nano"))
+    times = np.where(stated == 0, numbers(records.field("observed_time_unix_nano")), stated)
+    for row in np.flatnonzero(times == 0).tolist():
+        times[row] = _event_time(own, row)
+    _count(note, "zero_time", times == 0)
+    return _storable(times, now_ns, note)
+
+
+def _event_time(own: Attributes, row: int) -> int:
+    """Return what the attribute `event.timestamp` says in ns, or 0: some command line agents say it only there."""
+    first, last = own.offsets[row].as_py(), own.offsets[row + 1].as_py()
+    for item in range(first, last):
+        if own.keys[item].as_py() == "event.timestamp":
+            try:
+                moment = datetime.fromisoformat(own.values[item].as_py())
+                return max(int(moment.timestamp() * 1_000_000), 0) * 1000
+            except (ValueError, OverflowError):
+                return 0
+    return 0
+
+
+def _log_identity(request: _Request) -> Uint64s:
+    """Return a hash of each whole record: its bytes, those of its scope and resource, and its turn among equals.
+
+    The turn keeps two equal records of one request apart; a request that is sent again has the same turns.
+    """
+    hashes: list[int] = []
+    seen: Counter[bytes] = Counter()
+    for resource in message_class("Envelope").FromString(request.body).resources:
+        for scope in resource.scopes:
+            shared = hashlib.blake2b(resource.resource, digest_size=8)
+            shared.update(scope.scope)
+            for record in scope.records:
+                whole = shared.copy()
+                whole.update(record)
+                digest = whole.digest()
+                turn = seen[digest]
+                seen[digest] += 1
+                hashes.append((int.from_bytes(digest, "little") + turn) & 0xFFFF_FFFF_FFFF_FFFF)
+    return mixed(np.array(hashes, np.uint64))
+
+
+# --- what spans and log records share
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What a resource and a scope say, repeated for each of their records."""
+
+    service: pa.StringArray
+    resource_schema_url: pa.StringArray
+    resource_attributes: pa.Array
+    scope_schema_url: pa.StringArray
+    scope_name: pa.StringArray
+    scope_version: pa.StringArray
+    scope_attributes: pa.Array
+
+    @classmethod
+    def of(cls, request: _Request, redactor: Redactor, note: Note) -> _Shared:
+        resource_lists = _present_lists(request.resources.field("resource"), "attributes")
+        resource = attributes(resource_lists, redactor, note)
+        scope_field = cast("pa.StructArray", request.scopes.field("scope"))
+        name, version, _ = scope_field.flatten()
+        scope = attributes(_present_lists(scope_field, "attributes"), redactor, note)
+        by_scope = pa.array(request.record_scope)
+        by_resource = pa.array(request.scope_resource[request.record_scope])
+        _check_broadcast(resource, numbers(by_resource))
+        _check_broadcast(scope, numbers(by_scope))
+        return cls(
+            service=_service_names(resource).take(by_resource),
+            resource_schema_url=redactor.texts(request.resources.field("schema_url")).take(by_resource),
+            resource_attributes=resource.column().take(by_resource),
+            scope_schema_url=redactor.texts(request.scopes.field("schema_url")).take(by_scope),
+            scope_name=redactor.texts(or_empty(name)).take(by_scope),
+            scope_version=redactor.texts(or_empty(version)).take(by_scope),
+            scope_attributes=scope.column().take(by_scope),
+        )
+
+
+def _present_lists(parents: pa.StructArray, name: str) -> pa.ListArray:
+    """Return a list field of a message that may be absent, as empty lists where it is."""
+    lists = cast("pa.ListArray", parents.field(name))
+    return pa.ListArray.from_arrays(lists.offsets, lists.values)
+
+
+def _check_broadcast(own: Attributes, rows: Int64s) -> None:
+    offsets = numbers(own.offsets)
+    sizes = np.concatenate([np.zeros(1, np.int64), np.cumsum(_sizes(own.keys) + _sizes(own.values))])
+    total = int((sizes[offsets[1:]] - sizes[offsets[:-1]])[rows].sum())
+    if total > MAX_BROADCAST_BYTES:
+        raise TooLarge(f"resource and scope attributes repeated for each record would take {total} bytes")
+
+
+def _sizes(column: pa.StringArray) -> Int64s:
+    return numbers(pc.binary_length(column)).astype(np.int64)
+
+
+def _service_names(resource: Attributes) -> pa.StringArray:
+    maps = resource.column().to_pylist()
+    names = [next((value for key, value in items if key == "service.name"), "") for items in maps]
+    return pa.array(names, pa.string())
+
+
+def _agent_keys(own: Attributes) -> Bools:
+    names = own.encoded.dictionary.to_pylist()
+    return np.fromiter((is_agent_key(name) for name in names), np.bool_, len(names))
+
+
+def _blanked(column: pa.StringArray, blank: Bools) -> pa.StringArray:
+    if not (blank & (numbers(pc.binary_length(column)) > 0)).any():
+        return column
+    return cast("pa.StringArray", pc.if_else(pa.array(blank), "", column))
+
+
+def _storable(times: Uint64s, now_ns: int, note: Note) -> Int64s:
+    times = np.where(times == 0, np.uint64(now_ns), times)
+    late = times > np.uint64(_LAST_NS)
+    if late.any():
+        _count(note, "future_time", late)
+        times = np.where(late, np.uint64(now_ns), times)
+    stored = times.astype(np.int64)
+    days = np.unique(stored // _DAY_NS)
+    if len(days) > MAX_DAYS:
+        oldest = days[-MAX_DAYS] * _DAY_NS
+        _count(note, "too_many_days", stored < oldest)
+        stored = np.maximum(stored, oldest)
+    return stored
+
+
+def _count(note: Note, reason: str, hit: Bools) -> None:
+    found = int(np.count_nonzero(hit))
+    if found:
+        note(reason, found)
+
+
+def _timestamps(times: Int64s) -> pa.Array:
+    return pa.array(times).view(TIMESTAMP)
+
+
+def _positions(marked: Bools) -> pa.UInt32Array:
+    return cast("pa.UInt32Array", pa.array(np.flatnonzero(marked).astype(np.uint32)))
+
+
+def _record_batch(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+# --- the slow path: some record is bad, find out which
+
+
+def _without_bad_records(signal: Signal, body: bytes, rejected: Counter[str]) -> bytes:
+    """Return the request without the records that cannot be read; Rejected when not even the envelope can."""
+    envelope = _envelope(body)
+    for resource in envelope.resources:
+        resource_fault = _fault("Resource", [resource.resource])
+        for scope in resource.scopes:
+            fault = resource_fault or _fault("Scope", [scope.scope])
+            good = []
+            for record in scope.records:
+                reason = fault or _fault(_RECORD[signal], [record])
+                if reason:
+                    rejected[reason] += 1
+                else:
+                    good.append(record)
+            del scope.records[:]
+            scope.records.extend(good)
+            if fault:
+                scope.scope = b""
+            scope.schema_url = scope.schema_url.decode(errors="replace").encode()
+        if resource_fault:
+            resource.resource = b""
+        resource.schema_url = resource.schema_url.decode(errors="replace").encode()
+    return cast("bytes", envelope.SerializeToString())
+
+
+def _envelope(body: bytes) -> Any:  # noqa: ANN401 - a class built at run time
+    try:
+        return message_class("Envelope").FromString(body)
+    except DecodeError as error:
+        raise Rejected("malformed protobuf") from error
+
+
+def _fault(message: str, payloads: list[bytes]) -> str:
+    try:
+        columns_of(message).list_to_record_batch(payloads)
+    except ValueError as error:
+        return "invalid_utf8" if "UTF-8" in str(error) else "malformed"
+    return ""
+
+
+# --- metrics
+
+
+def _count_points(body: bytes) -> int:
+    return sum(_points(body))
+
+
+def _points(body: bytes) -> Iterator[int]:
+    for resource in _envelope(body).resources:
+        for scope in resource.scopes:
+            for record in scope.records:
+                try:
+                    metric = message_class("Metric").FromString(record)
+                except DecodeError as error:
+                    raise Rejected("malformed protobuf") from error
+                for kind in ("gauge", "sum", "histogram", "exponential_histogram", "summary"):
+                    yield len(getattr(metric, kind).data_points)
+
+
+def _message(signal: Signal, rejected: Counter[str]) -> str:
+    if not rejected:
+        return ""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejected.items()))
+    return f"rejected {sum(rejected.values())} {_NOUN[signal]}: {reasons}"[:_MESSAGE_CHARS]

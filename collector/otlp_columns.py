@@ -1,0 +1,140 @@
+"""Small vectorized steps between decoded OTLP columns and those of `collector.batch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.batch import ATTRIBUTES
+from collector.otlp_values import Note, texts
+from collector.redact import Redactor
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Uint64s: TypeAlias = npt.NDArray[np.uint64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), dtype=np.uint16)
+_MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)  # the constants of splitmix64
+_MIX_2: Final = np.uint64(0x94D049BB133111EB)
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """One map a row: row i has the items `offsets[i]:offsets[i + 1]` of keys and values (redacted text)."""
+
+    offsets: pa.Int32Array
+    keys: pa.StringArray
+    encoded: pa.DictionaryArray
+    values: pa.StringArray
+
+    def column(self) -> pa.MapArray:
+        """Return them as one map a row."""
+        return pa.MapArray.from_arrays(self.offsets, self.keys, self.values, type=ATTRIBUTES)
+
+    def rows_with(self, wanted: Bools) -> Bools:
+        """Return which rows have an item whose key's place in `encoded.dictionary` is wanted."""
+        indices = self.encoded.indices.to_numpy(zero_copy_only=False)
+        return any_of_row(wanted[indices] if len(wanted) else np.zeros(0, np.bool_), numbers(self.offsets))
+
+
+def attributes(lists: pa.ListArray, redactor: Redactor, note: Note) -> Attributes:
+    """Return the maps of a column of `repeated KeyValue`, values as redacted text, duplicates kept in order."""
+    items = cast("pa.StructArray", lists.values)
+    encoded = cast("pa.DictionaryArray", items.field("key").dictionary_encode())
+    encoded = redactor.keys(encoded)
+    keys = cast("pa.StringArray", encoded.dictionary.take(encoded.indices))
+    values = redactor.values(encoded, texts(cast("pa.StructArray", items.field("value")), note))
+    return Attributes(lists.offsets, keys, encoded, values)
+
+
+def rows_of(lists: pa.ListArray) -> Int64s:
+    """Return for each item of a flattened list column the row that it is in."""
+    offsets = numbers(lists.offsets)
+    return np.repeat(np.arange(len(lists), dtype=np.int64), np.diff(offsets))
+
+
+def any_of_row(flags: Bools, offsets: Int64s) -> Bools:
+    """Return for each row of a list column whether any of its items is flagged."""
+    running = np.concatenate([np.zeros(1, np.int64), np.cumsum(flags, dtype=np.int64)])
+    return cast("Bools", running[offsets[1:]] > running[offsets[:-1]])
+
+
+def numbers(column: Any) -> Any:  # noqa: ANN401 - the array's own type decides
+    """Return a column without nulls as a NumPy array."""
+    return column.to_numpy(zero_copy_only=False)
+
+
+def hex_text(ids: pa.BinaryArray) -> pa.StringArray:
+    """Return bytes of any length as lower-case hex; empty stays empty."""
+    offsets, data = binary_parts(ids)
+    digits = np.take(_HEX, data)
+    return pa.StringArray.from_buffers(
+        len(ids), pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int32)), pa.py_buffer(digits)
+    )
+
+
+def lengths(ids: pa.BinaryArray) -> Int64s:
+    """Return the number of bytes in each row."""
+    offsets, _ = binary_parts(ids)
+    return np.diff(offsets)
+
+
+def all_zero(ids: pa.BinaryArray) -> Bools:
+    """Return which rows have no byte other than zero (so also the empty ones)."""
+    offsets, data = binary_parts(ids)
+    return ~any_of_row(data != 0, offsets - offsets[0])
+
+
+def binary_parts(ids: pa.BinaryArray) -> tuple[Int64s, npt.NDArray[np.uint8]]:
+    """Return offsets (one more than rows) and the bytes that they span."""
+    _, offset_buffer, data_buffer = ids.buffers()
+    if len(ids) == 0 or offset_buffer is None:
+        return np.zeros(len(ids) + 1, np.int64), np.zeros(0, np.uint8)
+    stored = np.frombuffer(offset_buffer, np.int32, count=len(ids) + 1, offset=ids.offset * 4)
+    offsets = stored.astype(np.int64)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    return offsets, data[offsets[0] : offsets[-1]]
+
+
+def mixed(*words: Uint64s) -> Uint64s:
+    """Return one well-spread 64-bit number a row from several; the same on every machine and version."""
+    state = np.zeros(len(words[0]), np.uint64)
+    for word in words:
+        state = (state ^ word) + _GOLDEN
+        state = (state ^ (state >> np.uint64(30))) * _MIX_1
+        state = (state ^ (state >> np.uint64(27))) * _MIX_2
+        state ^= state >> np.uint64(31)
+    return state
+
+
+def fixed_words(ids: pa.BinaryArray, words: int) -> Uint64s:
+    """Return ids of `words` times eight bytes as an array of shape (rows, words)."""
+    _, data = binary_parts(ids)
+    return cast("Uint64s", np.ascontiguousarray(data).view("<u8").reshape(len(ids), words).astype(np.uint64))
+
+
+def labels(codes: Any, names: tuple[str, ...]) -> pa.StringArray:  # noqa: ANN401 - an int32 column
+    """Return the name of each code; a code outside the table counts as code 0."""
+    known = numbers(codes)
+    known = np.where((known >= 0) & (known < len(names)), known, 0)
+    return cast("pa.StringArray", pa.array(names, pa.string()).take(pa.array(known)))
+
+
+def or_empty(column: pa.Array) -> pa.StringArray:
+    """Return the column with nulls (fields of an absent message) as empty text."""
+    if column.null_count == 0:
+        return cast("pa.StringArray", column)
+    return cast("pa.StringArray", pc.fill_null(column, ""))
+
+
+def is_in(names: pa.StringArray, test: Any) -> Bools:  # noqa: ANN401 - Callable[[str], bool], cached
+    """Return which rows pass a test of their text, calling it once for each distinct text."""
+    encoded = cast("pa.DictionaryArray", names.dictionary_encode())
+    passed = np.fromiter((test(name) for name in encoded.dictionary.to_pylist()), np.bool_, len(encoded.dictionary))
+    return cast("Bools", passed[numbers(encoded.indices)]) if len(passed) else np.zeros(len(names), np.bool_)
