@@ -121,7 +121,12 @@ class Analysis:
 
 
 def _progress(bodies: Iterable[Body], total: int, console: Console) -> Iterator[Body]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("analyzing", total=total or None)
         for body in bodies:

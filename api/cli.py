@@ -55,7 +55,9 @@ def serve(  # noqa: PLR0913 - each flag is a parameter
     otlp_grpc_port: Annotated[int | None, typer.Option(help="OTLP/gRPC port, 0 picks one [4317]")] = None,
     api_port: Annotated[int | None, typer.Option(help="Port of the HTTP API, 0 picks one [4319]")] = None,
     host: Annotated[str | None, typer.Option(help="Address to bind to [127.0.0.1]")] = None,
-    clickhouse: Annotated[str | None, typer.Option(help="URL of a ClickHouse server instead of the embedded store")] = None,
+    clickhouse: Annotated[
+        str | None, typer.Option(help="URL of a ClickHouse server instead of the embedded store")
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C."""
@@ -78,10 +80,17 @@ def serve(  # noqa: PLR0913 - each flag is a parameter
 
 @app.command()
 def analyze(
-    paths: Annotated[list[Path], typer.Argument(help="Files or folders with OTLP JSON lines, OTLP JSON or protobuf bodies, plain or gz")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Files or folders with OTLP JSON lines, OTLP JSON or protobuf bodies, plain or gz"
+        ),
+    ],
     *,
     output: Annotated[Format, typer.Option("--format", help="What to print")] = Format.TABLE,
-    fail_on: Annotated[FailOn | None, typer.Option(help="End with status 1 on a finding of this severity or worse")] = None,
+    fail_on: Annotated[
+        FailOn | None, typer.Option(help="End with status 1 on a finding of this severity or worse")
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Judge recorded traces with the same engine that judges live ones."""
@@ -113,7 +122,10 @@ def _version(*, wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    *, show_version: Annotated[bool, typer.Option("--version", callback=lambda wanted: _version(wanted=wanted), is_eager=True)] = False
+    *,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=lambda wanted: _version(wanted=wanted), is_eager=True)
+    ] = False,
 ) -> None:
     del show_version
 

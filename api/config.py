@@ -39,8 +39,12 @@ class Tls(Section):
 class Ingest(Section):
     """The OTLP receivers and the spool."""
 
-    max_body_bytes: int = Field(64 * 1024**2, gt=0, description="Largest request, before and after decompression")
-    max_in_flight_bytes: int = Field(256 * 1024**2, gt=0, description="Request bytes in memory over all requests")
+    max_body_bytes: int = Field(
+        64 * 1024**2, gt=0, description="Largest request, before and after decompression"
+    )
+    max_in_flight_bytes: int = Field(
+        256 * 1024**2, gt=0, description="Request bytes in memory over all requests"
+    )
     read_timeout_s: float = Field(30.0, gt=0, description="Longest pause inside a request")
     spool_max_bytes: int = Field(2 * 1024**3, gt=0, description="Spooled bytes at which requests are refused")
     dedup_horizon_s: float = Field(6 * 3600.0, gt=0, description="How long a span sent again is recognized")
@@ -103,7 +107,9 @@ class Token(Section):
 class Settings(BaseSettings):
     """All of Recloser's settings."""
 
-    model_config = SettingsConfigDict(env_prefix="RECLOSER_", env_nested_delimiter="__", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="RECLOSER_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
 
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".local/share/recloser")
     host: str = Field("127.0.0.1", description="Address that the receivers and the API bind to")
@@ -114,7 +120,9 @@ class Settings(BaseSettings):
     ingest: Ingest = Ingest()  # type: ignore[call-arg]  # every field has a default
     clickhouse: ClickHouse = ClickHouse()  # type: ignore[call-arg]  # every field has a default
     redaction: Redaction = Redaction()
-    detectors: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Per detector: its parameters")
+    detectors: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Per detector: its parameters"
+    )
     tls: Tls = Tls()
     tokens: tuple[Token, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
@@ -151,7 +159,9 @@ def load(flags: Mapping[str, object], config: Path | None) -> Settings:
         return FromFile(**flags)  # type: ignore[arg-type]  # the model validates them
     except ValidationError as error:
         where = f"{config}: " if config else ""
-        raise ConfigError("\n".join(f"{where}{_problem(e['loc'], e['msg'])}" for e in error.errors())) from error
+        raise ConfigError(
+            "\n".join(f"{where}{_problem(e['loc'], e['msg'])}" for e in error.errors())
+        ) from error
     except SettingsError as error:
         raise ConfigError(str(error)) from error
 

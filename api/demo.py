@@ -86,13 +86,23 @@ class Board:
 def _planner() -> Iterator[Call]:
     cities = ["Lisbon", "Oslo", "Prague", "Vienna", "Turin", "Ghent", "Porto", "Malmö", "Graz", "Bern"]
     for number, city in enumerate(cities * 3):
-        yield Call("get_weather", {"city": city, "day": number // len(cities)}, f"{city}: {9 + number % 14} °C, wind {number % 7}")
-        yield Call("search_hotels", {"city": city, "page": number // len(cities)}, f"{3 + number} rooms free in {city}")
+        yield Call(
+            "get_weather",
+            {"city": city, "day": number // len(cities)},
+            f"{city}: {9 + number % 14} °C, wind {number % 7}",
+        )
+        yield Call(
+            "search_hotels",
+            {"city": city, "page": number // len(cities)},
+            f"{3 + number} rooms free in {city}",
+        )
 
 
 def _watcher() -> Iterator[Call]:
     for percent in range(0, 101, 4):
-        yield Call("deployment_status", {"id": "web-7"}, json.dumps({"state": "rolling", "done": percent}), pause=0.6)
+        yield Call(
+            "deployment_status", {"id": "web-7"}, json.dumps({"state": "rolling", "done": percent}), pause=0.6
+        )
 
 
 def _fixer() -> Iterator[Call]:
@@ -105,7 +115,10 @@ def _stuck() -> Iterator[Call]:
     yield Call("search", {"query": "status page of the shipping API"}, "https://status.example.invalid")
     for _ in range(LOOP_CALLS):
         yield Call(
-            "fetch_page", {"url": "https://status.example.invalid"}, "ConnectError: could not resolve host", failed=True
+            "fetch_page",
+            {"url": "https://status.example.invalid"},
+            "ConnectError: could not resolve host",
+            failed=True,
         )
 
 
@@ -125,12 +138,18 @@ class _OnCall(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         signed = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + body
-        wanted = base64.b64encode(hmac.new(base64.b64decode(SECRET), signed, hashlib.sha256).digest()).decode()
-        good = any(hmac.compare_digest(f"v1,{wanted}", s) for s in self.headers.get("webhook-signature", "").split())
+        wanted = base64.b64encode(
+            hmac.new(base64.b64decode(SECRET), signed, hashlib.sha256).digest()
+        ).decode()
+        good = any(
+            hmac.compare_digest(f"v1,{wanted}", s) for s in self.headers.get("webhook-signature", "").split()
+        )
         if good:
             data = json.loads(body)["data"]
             self.board.paged_at = self.board.paged_at or time.monotonic()
-            self.board.say(f"[bold red]on-call paged[/] (signature checked): {data.get('summary') or data.get('kind')}")
+            self.board.say(
+                f"[bold red]on-call paged[/] (signature checked): {data.get('summary') or data.get('kind')}"
+            )
         self.send_response(204 if good else 401)
         self.end_headers()
 
@@ -139,9 +158,11 @@ class _OnCall(BaseHTTPRequestHandler):
 
 
 def _allowed(client: httpx.Client, session: str, call: Call) -> tuple[bool, str]:
-    answer = client.post(
-        "/v1/check", json={"session_id": session, "tool": call.tool, "arguments": call.arguments}
-    ).raise_for_status().json()
+    answer = (
+        client.post("/v1/check", json={"session_id": session, "tool": call.tool, "arguments": call.arguments})
+        .raise_for_status()
+        .json()
+    )
     return answer["decision"] == "allow", f"{answer['decision']}: {answer.get('message') or ''}"
 
 
@@ -151,7 +172,11 @@ def _run_agent(agent: Agent, tracer: Tracer, api: str, board: Board, stopping: t
         httpx.Client(base_url=api, timeout=5) as client,
         tracer.start_as_current_span(
             f"invoke_agent {agent.name}",
-            attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent.name, "gen_ai.conversation.id": session},
+            attributes={
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": agent.name,
+                "gen_ai.conversation.id": session,
+            },
         ),
     ):
         for call in agent.script():
@@ -205,8 +230,12 @@ def _call(tracer: Tracer, agent: Agent, session: str, call: Call) -> None:
 
 
 def _provider(agent: str, endpoint: str) -> TracerProvider:
-    provider = TracerProvider(resource=Resource.create({"service.name": agent, "service.instance.id": f"{agent}-1"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces"), schedule_delay_millis=200))
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": agent, "service.instance.id": f"{agent}-1"})
+    )
+    provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces"), schedule_delay_millis=200)
+    )
     return provider
 
 
@@ -216,7 +245,9 @@ def _picture(board: Board, agents: list[Agent]) -> Group:
         table.add_column(column, justify="right" if column in {"calls", "failed"} else "left")
     for agent in agents:
         style = "green" if agent.state.startswith("stopped") else ""
-        table.add_row(agent.name, str(agent.calls), str(agent.failures), agent.about, Text(agent.state, style=style))
+        table.add_row(
+            agent.name, str(agent.calls), str(agent.failures), agent.about, Text(agent.state, style=style)
+        )
     return Group(table, *(Text.from_markup(line) for line in board.lines))
 
 
@@ -269,11 +300,16 @@ def demo(seconds: int) -> int:
 
 def _run_fleet(sidecar: Sidecar, agents: list[Agent], board: Board, console: Console, seconds: int) -> None:
     endpoints = sidecar.endpoints
-    board.say(f"the sidecar listens: OTLP/HTTP {endpoints.otlp_http}, OTLP/gRPC {endpoints.otlp_grpc}, API {endpoints.api}")
+    board.say(
+        f"the sidecar listens: OTLP/HTTP {endpoints.otlp_http}, OTLP/gRPC {endpoints.otlp_grpc}, API {endpoints.api}"
+    )
     stopping = threading.Event()
     providers = [_provider(agent.name, endpoints.otlp_http) for agent in agents]
     threads = [
-        threading.Thread(target=_run_agent, args=(agent, provider.get_tracer("recloser.demo"), endpoints.api, board, stopping))
+        threading.Thread(
+            target=_run_agent,
+            args=(agent, provider.get_tracer("recloser.demo"), endpoints.api, board, stopping),
+        )
         for agent, provider in zip(agents, providers, strict=True)
     ]
     follower = threading.Thread(target=_follow_findings, args=(endpoints.api, board, stopping))
@@ -310,7 +346,9 @@ def _summary(agents: list[Agent], board: Board, console: Console) -> int:
     stuck = next(agent for agent in agents if agent.asks)
     would = sum(1 for _ in stuck.script())
     if board.stopped_at is None or board.paged_at is None:
-        console.print("[bold red]The loop was not stopped.[/] This is a defect; please report it with the lines above.")
+        console.print(
+            "[bold red]The loop was not stopped.[/] This is a defect; please report it with the lines above."
+        )
         return 1
     console.print(
         f"\n[bold]{stuck.name}[/] made [bold]{stuck.calls}[/] calls and was stopped; left alone it would have made {would}. "

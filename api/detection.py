@@ -173,13 +173,20 @@ class DetectionLoop:
             self._engine_seq = int(orjson.loads(rows["detection"])["engine_seq"])
         if "reader" in rows:
             self._reader.restore(_unpack(rows["reader"]))
-        scopes = {key.removeprefix("scope:"): _unpack(value) for key, value in rows.items() if key.startswith("scope:")}
+        scopes = {
+            key.removeprefix("scope:"): _unpack(value)
+            for key, value in rows.items()
+            if key.startswith("scope:")
+        }
         self._engine.restore(scopes)
 
     def _checkpoint(self) -> None:
         steps, self._pending = self._pending, []
         reader = _packed(self._reader.snapshot())
-        scopes = {key: None if state is None else _packed(state) for key, state in self._engine.dirty_scopes().items()}
+        scopes = {
+            key: None if state is None else _packed(state)
+            for key, state in self._engine.dirty_scopes().items()
+        }
         detection = orjson.dumps({"engine_seq": self._engine_seq})
         blocks = [(len(part), self._pack(part)) for part in _blocks(steps)]
         cursor = self._cursor
@@ -208,7 +215,8 @@ class DetectionLoop:
 def move_cursor(connection: sqlite3.Connection, name: str, seq: int) -> None:
     """Within a piece of spool work: the reader `name` has come to `seq`."""
     connection.execute(
-        "INSERT INTO cursors (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq", (name, seq)
+        "INSERT INTO cursors (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq",
+        (name, seq),
     )
 
 

@@ -27,7 +27,9 @@ class Intake:
         """See `collector.consumer.Consume`."""
         self._spool.check_room()
         loop = asyncio.get_running_loop()
-        decoded, payload = await loop.run_in_executor(self._pool, self._decode_and_pack, signal, encoding, body)
+        decoded, payload = await loop.run_in_executor(
+            self._pool, self._decode_and_pack, signal, encoding, body
+        )
         if decoded.batch is not None and decoded.batch.columns.num_rows:
             appended = await asyncio.wrap_future(self._spool.append(decoded.batch, payload))
             self._metrics.duplicates.labels(signal.value).inc(appended.duplicates)

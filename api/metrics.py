@@ -13,31 +13,70 @@ class IngestMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.accepted = Counter(
-            "recloser_accepted_total", "Spans, log records and data points taken", ["signal"], registry=registry
+            "recloser_accepted_total",
+            "Spans, log records and data points taken",
+            ["signal"],
+            registry=registry,
         )
         self.rejected = Counter(
-            "recloser_rejected_total", "Spans, log records and data points refused alone", ["signal", "reason"], registry=registry
+            "recloser_rejected_total",
+            "Spans, log records and data points refused alone",
+            ["signal", "reason"],
+            registry=registry,
         )
         self.duplicates = Counter(
-            "recloser_duplicates_total", "Spans and log records that had been taken before", ["signal"], registry=registry
+            "recloser_duplicates_total",
+            "Spans and log records that had been taken before",
+            ["signal"],
+            registry=registry,
         )
         self.requests = Counter(
-            "recloser_requests_total", "OTLP requests answered", ["transport", "signal", "outcome", "reason"], registry=registry
+            "recloser_requests_total",
+            "OTLP requests answered",
+            ["transport", "signal", "outcome", "reason"],
+            registry=registry,
         )
         self.steps = Counter("recloser_steps_total", "Steps read out of spans", ["kind"], registry=registry)
-        self.amended = Counter("recloser_steps_amended_total", "Steps to which later spans added", registry=registry)
-        self.late = Counter("recloser_steps_late_total", "Steps that came after their scope had moved on", registry=registry)
-        self.findings = Counter("recloser_findings_total", "Findings, by revision", ["kind", "severity"], registry=registry)
+        self.amended = Counter(
+            "recloser_steps_amended_total", "Steps to which later spans added", registry=registry
+        )
+        self.late = Counter(
+            "recloser_steps_late_total", "Steps that came after their scope had moved on", registry=registry
+        )
+        self.findings = Counter(
+            "recloser_findings_total", "Findings, by revision", ["kind", "severity"], registry=registry
+        )
         self.detection_lag = Histogram(
-            "recloser_detection_lag_seconds", "Arrival of a batch to its findings on disk", buckets=LATENCY_BUCKETS, registry=registry
+            "recloser_detection_lag_seconds",
+            "Arrival of a batch to its findings on disk",
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
         )
-        self.detector_errors = Gauge("recloser_detector_errors", "Detectors that failed and were isolated", ["detector"], registry=registry)
-        self.stored = Counter("recloser_stored_rows_total", "Rows inserted into ClickHouse", ["table"], registry=registry)
+        self.detector_errors = Gauge(
+            "recloser_detector_errors",
+            "Detectors that failed and were isolated",
+            ["detector"],
+            registry=registry,
+        )
+        self.stored = Counter(
+            "recloser_stored_rows_total", "Rows inserted into ClickHouse", ["table"], registry=registry
+        )
         self.refused = Counter(
-            "recloser_store_refused_rows_total", "Rows that the store can never take; kept in the spool's table `refused`", ["table"], registry=registry
+            "recloser_store_refused_rows_total",
+            "Rows that the store can never take; kept in the spool's table `refused`",
+            ["table"],
+            registry=registry,
         )
-        self.store_up = Gauge("recloser_store_up", "Whether the last insert reached the store", registry=registry)
-        self.store_failures = Counter("recloser_store_failures_total", "Inserts that have to be tried again", registry=registry)
-        self.spool_bytes = Gauge("recloser_spool_bytes", "Payload bytes waiting in the spool", registry=registry)
+        self.store_up = Gauge(
+            "recloser_store_up", "Whether the last insert reached the store", registry=registry
+        )
+        self.store_failures = Counter(
+            "recloser_store_failures_total", "Inserts that have to be tried again", registry=registry
+        )
+        self.spool_bytes = Gauge(
+            "recloser_spool_bytes", "Payload bytes waiting in the spool", registry=registry
+        )
         self.identities = Gauge("recloser_known_identities", "Span identities remembered", registry=registry)
-        self.open_scopes = Gauge("recloser_open_scopes", "Scopes that detectors hold state for", registry=registry)
+        self.open_scopes = Gauge(
+            "recloser_open_scopes", "Scopes that detectors hold state for", registry=registry
+        )

@@ -45,7 +45,10 @@ def say_ready(**facts: object) -> None:
 def set_up_logging(process: str, level: str) -> None:
     """One line an event on standard error, the process named."""
     logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format=f"%(asctime)s %(levelname)-7s {process:7s} %(message)s", force=True
+        level=level.upper(),
+        stream=sys.stderr,
+        format=f"%(asctime)s %(levelname)-7s {process:7s} %(message)s",
+        force=True,
     )
     for chatty in ("httpx", "httpcore", "uvicorn.access", "asyncio"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))

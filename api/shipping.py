@@ -161,8 +161,12 @@ class ShippingLoop:
         shipped = self._ship_batches()
         shipped |= self._ship_derived()
         shipped |= self._ship_findings()
-        shipped |= self._project("alert_events", lambda rows, token: self._writer().insert_alerts(rows, token))
-        shipped |= self._project("breaker_events", lambda rows, token: self._writer().insert_breaker_events(rows, token))
+        shipped |= self._project(
+            "alert_events", lambda rows, token: self._writer().insert_alerts(rows, token)
+        )
+        shipped |= self._project(
+            "breaker_events", lambda rows, token: self._writer().insert_breaker_events(rows, token)
+        )
         return shipped
 
     def _writer(self) -> Store:
@@ -188,7 +192,9 @@ class ShippingLoop:
 
     def _plan(self, name: str, choose: Callable[[int], tuple[int, int] | None]) -> _Shipment | None:
         """The shipment that was under way, or a new one, written down."""
-        row = self._spool.reader.execute("SELECT first, last FROM shipments WHERE name = ?", (name,)).fetchone()
+        row = self._spool.reader.execute(
+            "SELECT first, last FROM shipments WHERE name = ?", (name,)
+        ).fetchone()
         if row is not None:
             return _Shipment(name, row[0], row[1])
         chosen = choose(self._spool.cursor(name))
@@ -197,7 +203,9 @@ class ShippingLoop:
         first, last = chosen
 
         def run(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT INTO shipments (name, first, last) VALUES (?, ?, ?)", (name, first, last))
+            connection.execute(
+                "INSERT INTO shipments (name, first, last) VALUES (?, ?, ?)", (name, first, last)
+            )
 
         self._spool.submit(run).result()
         return _Shipment(name, first, last)
@@ -260,7 +268,8 @@ class ShippingLoop:
 
         def run(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "INSERT INTO refused (origin, reason, payload) VALUES (?, ?, ?)", (table, str(error)[:1000], payload)
+                "INSERT INTO refused (origin, reason, payload) VALUES (?, ?, ?)",
+                (table, str(error)[:1000], payload),
             )
             connection.execute("DELETE FROM refused WHERE seq <= (SELECT max(seq) FROM refused) - 1000")
 
@@ -268,7 +277,9 @@ class ShippingLoop:
 
     def _ship_derived(self) -> bool:
         shipped = False
-        rows = self._spool.reader.execute("SELECT seq, rows, payload FROM derived ORDER BY seq LIMIT 8").fetchall()
+        rows = self._spool.reader.execute(
+            "SELECT seq, rows, payload FROM derived ORDER BY seq LIMIT 8"
+        ).fetchall()
         for seq, count, payload in rows:
             token = f"{self._name}-steps-{seq}"
             try:
@@ -276,7 +287,9 @@ class ShippingLoop:
                 self._metrics.stored.labels("steps").inc(count)
             except Rejected as error:
                 self._put_aside("steps", error, count, payload)
-            self._spool.submit(lambda connection, upto=seq: self._spool.drop_derived(connection, upto)).result()
+            self._spool.submit(
+                lambda connection, upto=seq: self._spool.drop_derived(connection, upto)
+            ).result()
             shipped = True
         return shipped
 
@@ -292,7 +305,8 @@ class ShippingLoop:
         if shipment is None:
             return False
         rows = self._spool.reader.execute(
-            "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq", (shipment.first, shipment.last)
+            "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq",
+            (shipment.first, shipment.last),
         ).fetchall()
         self._insert_objects("findings", [row[0] for row in rows], shipment, self._writer().insert_findings)
         self._arrived(shipment)
@@ -305,7 +319,9 @@ class ShippingLoop:
         try:
             with sqlite3.connect(f"file:{self._control_db}?mode=ro", uri=True, timeout=5) as control:
                 after = self._spool.cursor(table)
-                row = self._spool.reader.execute("SELECT last FROM shipments WHERE name = ?", (table,)).fetchone()
+                row = self._spool.reader.execute(
+                    "SELECT last FROM shipments WHERE name = ?", (table,)
+                ).fetchone()
                 upto = row[0] if row is not None else 2**62
                 events = control.execute(
                     f"SELECT seq, payload FROM {table} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",  # noqa: S608 - our own table names

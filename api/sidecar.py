@@ -92,7 +92,12 @@ class _Watched:
             self.deaths = 1 if now - self.started > CALM else self.deaths + 1
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self.deaths - 1))
             self.not_before = now + pause
-            logger.error("%s ended with status %s; started again in %.1f s", self.name, self.child.process.returncode, pause)
+            logger.error(
+                "%s ended with status %s; started again in %.1f s",
+                self.name,
+                self.child.process.returncode,
+                pause,
+            )
         if now >= self.not_before:
             self.not_before = 0.0
             self.child.stop(0)
@@ -110,7 +115,10 @@ class Sidecar:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
         self.endpoints = Endpoints(
             settings.host,
-            *(port or free_port(settings.host) for port in (settings.otlp_http_port, settings.otlp_grpc_port, settings.api_port)),
+            *(
+                port or free_port(settings.host)
+                for port in (settings.otlp_http_port, settings.otlp_grpc_port, settings.api_port)
+            ),
         )
 
     def start(self) -> None:
@@ -141,7 +149,11 @@ class Sidecar:
         if settings.clickhouse.url is None:
             port, secret = free_port("127.0.0.1"), secrets.token_urlsafe(32)
             plan["store"] = {**common, "store_port": port, "store_secret": secret}
-            common |= {"store_url": f"http://127.0.0.1:{port}", "store_user": "default", "store_password": secret}
+            common |= {
+                "store_url": f"http://127.0.0.1:{port}",
+                "store_user": "default",
+                "store_password": secret,
+            }
         else:
             clickhouse = settings.clickhouse
             common |= {
@@ -167,7 +179,9 @@ class Sidecar:
             try:
                 probe.bind((self.endpoints.host, port))
             except OSError as error:
-                raise SidecarError(f"cannot listen on {self.endpoints.host}:{port}: {error.strerror}") from error
+                raise SidecarError(
+                    f"cannot listen on {self.endpoints.host}:{port}: {error.strerror}"
+                ) from error
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT
@@ -176,7 +190,9 @@ class Sidecar:
             while child is not None and not child.ready.wait(0.05):
                 if not child.alive:
                     self.stop()
-                    raise SidecarError(f"{watched.name} ended with status {child.process.returncode} before it was ready")
+                    raise SidecarError(
+                        f"{watched.name} ended with status {child.process.returncode} before it was ready"
+                    )
                 if time.monotonic() > deadline:
                     self.stop()
                     raise SidecarError(f"{watched.name} was not ready within {READY_TIMEOUT:.0f} s")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from collector.batch import Batch, Signal
@@ -14,13 +16,16 @@ _SIGNAL: Final = b"recloser.signal"
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1))
 
 
+def _agent_flags(batch: Batch) -> npt.NDArray[np.bool_]:
+    flags = np.zeros(batch.columns.num_rows, dtype=np.bool_)
+    flags[batch.agent_rows.to_numpy()] = True
+    return flags
+
+
 def encode(batch: Batch) -> bytes:
     """Bytes of a batch; `decode` gives an equal one back."""
-    rows = batch.columns.num_rows
-    agent = [False] * rows
-    for row in batch.agent_rows.to_pylist():
-        agent[row] = True
-    columns = batch.columns.append_column(_IDENTITY, batch.identity).append_column(_AGENT, pa.array(agent, pa.bool_()))
+    columns = batch.columns.append_column(_IDENTITY, batch.identity)
+    columns = columns.append_column(_AGENT, pa.array(_agent_flags(batch), pa.bool_()))
     columns = columns.replace_schema_metadata({_SIGNAL: batch.signal.value.encode()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, columns.schema, options=_OPTIONS) as writer:
@@ -33,18 +38,14 @@ def decode(payload: bytes) -> Batch:
     with pa.ipc.open_stream(payload) as reader:
         columns = reader.read_next_batch()
     signal = Signal((columns.schema.metadata or {})[_SIGNAL].decode())
-    mask = columns.column(_AGENT)
-    agent = pa.compute.indices_nonzero(mask).cast(pa.uint32())
+    agent = pa.array(columns.column(_AGENT).to_numpy(zero_copy_only=False).nonzero()[0], pa.uint32())
     data = columns.select([n for n in columns.schema.names if n not in {_IDENTITY, _AGENT}])
     return Batch(signal, data.replace_schema_metadata(None), columns.column(_IDENTITY), agent)
 
 
 def keep(batch: Batch, rows: pa.BooleanArray) -> Batch:
     """The rows of `batch` where `rows` is true, everything else in step."""
-    agent = pa.array([False] * batch.columns.num_rows, pa.bool_())
-    flags = agent.to_numpy(zero_copy_only=False).copy()
-    flags[batch.agent_rows.to_numpy()] = True
-    kept = flags[rows.to_numpy(zero_copy_only=False)]
+    kept = _agent_flags(batch)[rows.to_numpy(zero_copy_only=False)]
     return Batch(
         batch.signal,
         batch.columns.filter(rows),

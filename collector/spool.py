@@ -124,12 +124,16 @@ class Spool:
             if version == 0:
                 connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
             elif version != SCHEMA_VERSION:
-                raise SpoolError(f"{self._path}: written by another version (schema {version}, this is {SCHEMA_VERSION})")
+                raise SpoolError(
+                    f"{self._path}: written by another version (schema {version}, this is {SCHEMA_VERSION})"
+                )
             self._bytes = connection.execute(
                 "SELECT (SELECT coalesce(sum(length(payload)), 0) FROM batches)"
                 " + (SELECT coalesce(sum(length(payload)), 0) FROM derived)"
             ).fetchone()[0]
-            for received_ns, ids in connection.execute("SELECT received_ns, ids FROM identities ORDER BY seq"):
+            for received_ns, ids in connection.execute(
+                "SELECT received_ns, ids FROM identities ORDER BY seq"
+            ):
                 self._seen.add(np.frombuffer(ids, dtype=np.uint64), received_ns)
         except sqlite3.Error as error:
             raise SpoolError(f"{self._path}: {error}") from error
@@ -187,7 +191,9 @@ class Spool:
 
         return self.submit(run)
 
-    def _append(self, connection: sqlite3.Connection, batch: Batch, payload: bytes, received_ns: int) -> Appended:
+    def _append(
+        self, connection: sqlite3.Connection, batch: Batch, payload: bytes, received_ns: int
+    ) -> Appended:
         ids = batch.identity.to_numpy(zero_copy_only=False)
         fresh = self._seen.fresh(ids)
         new = int(np.count_nonzero(fresh))
@@ -202,7 +208,10 @@ class Spool:
             (batch.signal.value, new, received_ns, payload),
         )
         seq = int(cursor.lastrowid or 0)
-        connection.execute("INSERT INTO identities (seq, received_ns, ids) VALUES (?, ?, ?)", (seq, received_ns, ids.tobytes()))
+        connection.execute(
+            "INSERT INTO identities (seq, received_ns, ids) VALUES (?, ?, ?)",
+            (seq, received_ns, ids.tobytes()),
+        )
         self._seen.add(ids, received_ns)
         self._bytes += len(payload)
         self._remember(Spooled(seq, received_ns, batch))
@@ -277,7 +286,9 @@ class Spool:
             self._cache_bytes = 0
         self._seen = SeenIdentities(self._limits.horizon_ns, self._limits.identities)
         with contextlib.suppress(sqlite3.Error):
-            for received_ns, ids in self._writer.execute("SELECT received_ns, ids FROM identities ORDER BY seq"):
+            for received_ns, ids in self._writer.execute(
+                "SELECT received_ns, ids FROM identities ORDER BY seq"
+            ):
                 self._seen.add(np.frombuffer(ids, dtype=np.uint64), received_ns)
 
     def _trim(self) -> None:
@@ -286,8 +297,13 @@ class Spool:
             return
         self._since_trim = 0
         horizon = self._now_ns() - self._limits.horizon_ns
-        self._writer.execute("DELETE FROM identities WHERE seq IN (SELECT seq FROM identities WHERE received_ns < ? LIMIT 1000)", (horizon,))
-        self._writer.execute("DELETE FROM findings WHERE seq <= (SELECT max(seq) FROM findings) - ?", (FINDINGS_KEPT,))
+        self._writer.execute(
+            "DELETE FROM identities WHERE seq IN (SELECT seq FROM identities WHERE received_ns < ? LIMIT 1000)",
+            (horizon,),
+        )
+        self._writer.execute(
+            "DELETE FROM findings WHERE seq <= (SELECT max(seq) FROM findings) - ?", (FINDINGS_KEPT,)
+        )
 
     def release(self, connection: sqlite3.Connection, readers: Sequence[str]) -> None:
         """Within a piece of work: delete the batches that all `readers` have passed."""
@@ -298,7 +314,9 @@ class Spool:
         ).fetchone()
         if passed[1] < len(readers):
             return
-        freed = connection.execute("SELECT coalesce(sum(length(payload)), 0) FROM batches WHERE seq <= ?", (passed[0],)).fetchone()[0]
+        freed = connection.execute(
+            "SELECT coalesce(sum(length(payload)), 0) FROM batches WHERE seq <= ?", (passed[0],)
+        ).fetchone()[0]
         if freed:
             connection.execute("DELETE FROM batches WHERE seq <= ?", (passed[0],))
             self._bytes -= freed
@@ -310,7 +328,9 @@ class Spool:
 
     def drop_derived(self, connection: sqlite3.Connection, upto: int) -> None:
         """Within a piece of work: delete derived rows up to and with `upto`; they are stored."""
-        freed = connection.execute("SELECT coalesce(sum(length(payload)), 0) FROM derived WHERE seq <= ?", (upto,)).fetchone()[0]
+        freed = connection.execute(
+            "SELECT coalesce(sum(length(payload)), 0) FROM derived WHERE seq <= ?", (upto,)
+        ).fetchone()[0]
         connection.execute("DELETE FROM derived WHERE seq <= ?", (upto,))
         self._bytes -= freed
 
@@ -346,7 +366,10 @@ class Spool:
 
     def heads(self, after: int) -> list[tuple[int, str, int, int]]:
         """(seq, signal, rows, received_ns) of committed batches after `after`, in order, without their payloads."""
-        return self.reader.execute("SELECT seq, signal, rows, received_ns FROM batches WHERE seq > ? ORDER BY seq LIMIT 512", (after,)).fetchall()
+        return self.reader.execute(
+            "SELECT seq, signal, rows, received_ns FROM batches WHERE seq > ? ORDER BY seq LIMIT 512",
+            (after,),
+        ).fetchall()
 
     def load(self, seq: int) -> Spooled:
         """One committed batch. Raises `KeyError` when it is gone."""

@@ -1,0 +1,198 @@
+"""The ingest process: OTLP in; spool, steps, findings; rows out to the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from prometheus_client import CollectorRegistry, generate_latest
+
+from api.build import (
+    build_auth,
+    build_decode,
+    build_engine,
+    build_limits,
+    build_reader,
+    build_redactor,
+    pack_steps,
+)
+from api.config import Settings
+from api.detection import CURSOR as DETECTORS
+from api.detection import DetectionLoop
+from api.intake import Intake
+from api.locks import hold
+from api.metrics import IngestMetrics, ReceiverCounters
+from api.process import read_options, say_ready, set_up_logging
+from api.shipping import CURSOR as STORE
+from api.shipping import FlushPolicy, ShippingLoop, Store
+from collector.receivers.grpc import grpc_server
+from collector.receivers.http import http_app
+from collector.spool import Spool, SpoolLimits
+from storage.client import StoreTarget, connect
+from storage.migrate import migrate
+from storage.retention import apply_ttl
+from storage.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+READERS: Final = (DETECTORS, STORE)
+GRACE: Final = 5.0  # seconds for requests under way at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the supervisor says: the settings, the ports and the store."""
+
+    settings: Settings
+    http_port: int
+    grpc_port: int
+    store: StoreTarget
+
+
+def _options(raw: dict[str, object]) -> Options:
+    return Options(
+        settings=Settings.model_validate(raw["settings"]),
+        http_port=int(str(raw["http_port"])),
+        grpc_port=int(str(raw["grpc_port"])),
+        store=StoreTarget(
+            url=str(raw["store_url"]), user=str(raw["store_user"]), password=str(raw["store_password"])
+        ),
+    )
+
+
+def _connect_store(options: Options) -> Store:
+    """A writer whose schema is up to date. Raises `Unavailable` while the store is away."""
+    client = connect(options.store)
+    migrate(client)
+    apply_ttl(client, options.settings.clickhouse.ttl_days)
+    return Writer(client)
+
+
+class IngestProcess:
+    """All parts of the process, wired."""
+
+    def __init__(self, options: Options) -> None:
+        settings = options.settings
+        data_dir = Path(settings.data_dir)
+        self._options = options
+        self._lock = hold(data_dir / "ingest.lock")
+        self._metrics = IngestMetrics(CollectorRegistry())
+        self._spool = Spool(
+            data_dir / "spool.db",
+            SpoolLimits(
+                max_bytes=settings.ingest.spool_max_bytes,
+                horizon_ns=int(settings.ingest.dedup_horizon_s * 1e9),
+            ),
+            time.time_ns,
+        )
+        self._intake = Intake(build_decode(settings, self._metrics), self._spool, self._metrics)
+        self._detection = DetectionLoop(
+            self._spool, build_reader(settings), build_engine(settings), pack_steps, self._metrics, READERS
+        )
+        self._shipping = ShippingLoop(
+            self._spool,
+            lambda: _connect_store(options),
+            data_dir / "control.db",
+            self._metrics,
+            FlushPolicy(settings.ingest.flush_rows, settings.ingest.flush_interval_s),
+            READERS,
+        )
+
+    async def run(self) -> None:
+        """Serve until SIGTERM, then drain: requests, detectors, store, in that order."""
+        settings = self._options.settings
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        self._spool.start()
+        self._detection.start()
+        self._shipping.start()
+        counters = ReceiverCounters(self._metrics)
+        limits, auth = build_limits(settings), build_auth(settings)
+        server = _HttpServer(
+            uvicorn.Config(
+                http_app(
+                    self._intake, limits=limits, auth=auth, metrics=counters, pages={"/metrics": self._page}
+                ),
+                host=settings.host,
+                port=self._options.http_port,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=int(GRACE),
+                ssl_certfile=settings.tls.cert,
+                ssl_keyfile=settings.tls.key,
+            )
+        )
+        rpc = await grpc_server(
+            self._intake,
+            host=settings.host,
+            port=self._options.grpc_port,
+            limits=limits,
+            auth=auth,
+            metrics=counters,
+            tls=(settings.tls.cert, settings.tls.key) if settings.tls.cert and settings.tls.key else None,
+        )
+        http = asyncio.create_task(server.serve())
+        while not server.started and not http.done():
+            await asyncio.sleep(0.01)
+        say_ready(http_port=self._options.http_port, grpc_port=self._options.grpc_port)
+        await self._watch(stopping, http)
+        await rpc.stop(GRACE)
+        server.should_exit = True
+        await http
+        await loop.run_in_executor(None, self._drain)
+
+    async def _watch(self, stopping: asyncio.Event, http: asyncio.Task[None]) -> None:
+        """Until asked to stop; a loop that failed ends the process at once, the supervisor starts a new one."""
+        while not stopping.is_set():
+            if self._detection.failed or self._shipping.failed or http.done():
+                logging.shutdown()
+                os._exit(70)
+            try:
+                await asyncio.wait_for(stopping.wait(), 0.25)
+            except TimeoutError:
+                continue
+
+    def _page(self) -> bytes:
+        self._metrics.spool_bytes.set(self._spool.bytes)
+        self._metrics.identities.set(self._spool.known_identities)
+        return generate_latest(self._metrics.registry)
+
+    def _drain(self) -> None:
+        self._intake.close()
+        self._detection.stop()
+        self._shipping.stop()
+        self._spool.close()
+
+
+class _HttpServer(uvicorn.Server):
+    """Signals are the process's business, not the server's."""
+
+    def install_signal_handlers(self) -> None:
+        """Leave them alone."""
+
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # noqa: ANN201 - the base's context manager, emptied
+        """Leave them alone."""
+        import contextlib  # noqa: PLC0415
+
+        return contextlib.nullcontext()
+
+
+def main() -> None:
+    """Entry of the process."""
+    options = _options(read_options())
+    set_up_logging("ingest", options.settings.log_level)
+    uvicorn.Config(lambda: None, loop="uvloop").setup_event_loop() if hasattr(
+        uvicorn.Config, "setup_event_loop"
+    ) else None
+    asyncio.run(IngestProcess(options).run())

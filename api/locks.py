@@ -1,0 +1,31 @@
+"""One process of a kind at a time on a data directory, also while an orphan is still draining."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+PATIENCE: Final = 15.0  # seconds
+
+
+class LockedError(Exception):
+    """Another process holds the lock; the message names the file."""
+
+
+def hold(path: Path, patience: float = PATIENCE) -> int:
+    """Hold `path` until this process ends. Raises `LockedError` when it is not free within `patience` seconds."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise LockedError(f"{path}: another process is using it") from None
+            time.sleep(0.05)
+        else:
+            return descriptor

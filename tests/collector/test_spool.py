@@ -1,0 +1,196 @@
+"""Acknowledged means kept, once, and in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from collector import ipc
+from collector.batch import SPAN_SCHEMA, Batch, Signal
+from collector.consumer import Unavailable
+from collector.spool import Spool, SpoolError, SpoolLimits
+
+
+def batch(first: int, count: int = 4) -> Batch:
+    rows = range(first, first + count)
+    columns = {
+        field.name: pa.array([None] * count, field.type)
+        if field.name != "SpanName"
+        else pa.array([f"span {n}" for n in rows])
+        for field in SPAN_SCHEMA
+    }
+    return Batch(
+        Signal.TRACES,
+        pa.RecordBatch.from_arrays(list(columns.values()), schema=SPAN_SCHEMA),
+        pa.array(np.array(list(rows), dtype=np.uint64)),
+        pa.array([n for n in range(count) if n % 2], pa.uint32()),
+    )
+
+
+def names(spool: Spool, after: int = 0) -> list[str]:
+    return [name for s in spool.read(after) for name in s.batch.columns.column("SpanName").to_pylist()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool.db"
+
+
+@pytest.fixture
+def spool(path: Path) -> Iterator[Spool]:
+    opened = Spool(path, SpoolLimits(max_bytes=1_000_000), time.time_ns)
+    opened.start()
+    yield opened
+    opened.close()
+
+
+def append(spool: Spool, what: Batch) -> tuple[int, int]:
+    done = spool.append(what, ipc.encode(what)).result(10)
+    return done.fresh, done.duplicates
+
+
+def test_a_batch_survives_its_encoding() -> None:
+    original = batch(0, 7)
+    copy = ipc.decode(ipc.encode(original))
+    assert copy.columns.equals(original.columns)
+    assert copy.identity.equals(original.identity)
+    assert copy.agent_rows.equals(original.agent_rows)
+    assert copy.signal is original.signal
+
+
+def test_what_was_appended_is_read_in_order_and_again_after_reopening(spool: Spool, path: Path) -> None:
+    append(spool, batch(0))
+    append(spool, batch(4))
+    assert names(spool) == [f"span {n}" for n in range(8)]
+    spool.close()
+    again = Spool(path, SpoolLimits(), time.time_ns)
+    assert names(again) == [f"span {n}" for n in range(8)]
+    again.start()
+    assert append(again, batch(2)) == (0, 4)
+    again.close()
+
+
+def test_rows_that_were_seen_are_left_out_and_agent_rows_stay_in_step(spool: Spool) -> None:
+    assert append(spool, batch(0, 4)) == (4, 0)
+    assert append(spool, batch(2, 4)) == (2, 2)
+    second = list(spool.read(1))[0].batch
+    assert second.columns.column("SpanName").to_pylist() == ["span 4", "span 5"]
+    assert second.agent_rows.to_pylist() == [1]
+
+
+def test_the_same_request_twice_at_once_is_kept_once(spool: Spool) -> None:
+    same = batch(0)
+    futures = [spool.append(same, ipc.encode(same)) for _ in range(20)]
+    assert sorted(f.result(10).fresh for f in futures) == [0] * 19 + [4]
+    assert names(spool) == [f"span {n}" for n in range(4)]
+
+
+def test_a_piece_of_work_that_fails_takes_nobody_with_it(spool: Spool) -> None:
+    def fails(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO cursors VALUES ('x', 1)")
+        raise ValueError("mine alone")
+
+    failing = spool.submit(fails)
+    good = spool.append(batch(0), ipc.encode(batch(0)))
+    assert good.result(10).fresh == 4
+    with pytest.raises(ValueError, match="mine alone"):
+        failing.result(10)
+    assert spool.cursor("x") == 0
+
+
+def test_a_full_spool_refuses_and_takes_again_when_both_readers_have_passed(path: Path) -> None:
+    spool = Spool(path, SpoolLimits(max_bytes=1), time.time_ns)
+    spool.start()
+    append(spool, batch(0))
+    with pytest.raises(Unavailable) as refused:
+        spool.check_room()
+    assert refused.value.retry_after > 0
+
+    def pass_by(name: str) -> None:
+        def run(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO cursors VALUES (?, 1)", (name,))
+            spool.release(connection, ("a", "b"))
+
+        spool.submit(run).result(10)
+
+    pass_by("a")
+    with pytest.raises(Unavailable):
+        spool.check_room()
+    pass_by("b")
+    spool.check_room()
+    assert names(spool) == []
+    spool.close()
+
+
+def test_a_disk_that_does_not_take_it_is_unavailable_and_the_resend_is_no_duplicate(spool: Spool) -> None:
+    spool.submit(lambda c: c.execute("PRAGMA max_page_count = 40").fetchall()).result(10)
+    big = batch(0, 20_000)
+    with pytest.raises(Unavailable, match="full"):
+        append(spool, big)
+    spool.submit(lambda c: c.execute("PRAGMA max_page_count = 100000").fetchall()).result(10)
+    assert append(spool, big) == (20_000, 0)
+
+
+def test_a_file_that_is_no_spool_is_named_in_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "spool.db"
+    path.write_bytes(b"this is not SQLite, not by a long way, and it never was")
+    with pytest.raises(SpoolError, match=r"spool\.db"):
+        Spool(path, SpoolLimits(), time.time_ns)
+
+
+def test_a_later_version_of_the_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "spool.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(SpoolError, match="another version"):
+        Spool(path, SpoolLimits(), time.time_ns)
+
+
+CRASHING = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from tests_spool_batch import batch
+from collector import ipc
+from collector.spool import Spool, SpoolLimits
+from pathlib import Path
+spool = Spool(Path(sys.argv[1]), SpoolLimits(), time.time_ns)
+spool.start()
+for number in range(100000):
+    one = batch(number * 4)
+    spool.append(one, ipc.encode(one)).result()
+    print(number, flush=True)
+"""
+
+
+def test_kill_minus_nine_loses_no_acknowledged_batch(tmp_path: Path, path: Path) -> None:
+    (tmp_path / "tests_spool_batch.py").write_text(Path(__file__).read_text())
+    child = subprocess.Popen(
+        [sys.executable, "-c", CRASHING, str(path), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    acknowledged = -1
+    for line in child.stdout:
+        acknowledged = int(line)
+        if acknowledged >= 40:
+            os.kill(child.pid, signal.SIGKILL)
+            break
+    rest = child.stdout.read().split()
+    child.wait()
+    child.stdout.close()
+    acknowledged = max([acknowledged, *map(int, rest)])
+    spool = Spool(path, SpoolLimits(), time.time_ns)
+    spool.start()
+    kept = names(spool)
+    assert kept[: (acknowledged + 1) * 4] == [f"span {n}" for n in range((acknowledged + 1) * 4)]
+    assert append(spool, batch(0)) == (0, 4)
+    spool.close()
