@@ -1,0 +1,209 @@
+"""Objects to columns: what the tables `steps`, `findings`, `alerts` and `breaker_events` take.
+
+The schemas name the columns that are written; all others of a table are its own defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+import orjson
+import pyarrow as pa
+
+from collector.step import Json, Step
+from detectors.protocol import Finding
+
+T = TypeVar("T")
+
+TEXT: Final = pa.string()
+TEXTS: Final = pa.list_(pa.string())
+TIME: Final = pa.timestamp("ns", tz="UTC")
+Column: TypeAlias = tuple[str, pa.DataType, Callable[[T], Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRow:
+    """An alert after one of control's events; `seq` is the event's position, `payload` the record as JSON.
+
+    Times are unix nanoseconds.
+    """
+
+    id: str
+    seq: int
+    event: str
+    state: str
+    opened_at: int
+    updated_at: int
+    kind: str = ""
+    severity: str = ""
+    finding_id: str = ""
+    session_id: str = ""
+    service: str = ""
+    agent: str | None = None
+    tool: str | None = None
+    summary: str = ""
+    payload: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerEventRow:
+    """One event of a breaker; `seq` is its position, `payload` the breaker after it as JSON, `at` unix ns."""
+
+    breaker_id: str
+    seq: int
+    at: int
+    event: str
+    state: str
+    scope: str = ""
+    session_id: str = ""
+    tool: str | None = None
+    finding_id: str = ""
+    actor: str = ""
+    reason: str = ""
+    payload: str = "{}"
+
+
+_STEP: Final[tuple[Column[Step], ...]] = (
+    ("session_id", TEXT, lambda s: s.session_id),
+    ("start_time", TIME, lambda s: s.start_ns),
+    ("step_id", TEXT, lambda s: s.step_id),
+    ("revision", pa.uint32(), lambda s: s.revision),
+    ("engine_seq", pa.uint64(), lambda s: s.engine_seq),
+    ("kind", TEXT, lambda s: s.kind.value),
+    ("end_time", TIME, lambda s: s.end_ns),
+    ("run_id", TEXT, lambda s: s.run_id),
+    ("service", TEXT, lambda s: s.service),
+    ("agent", TEXT, lambda s: s.agent),
+    ("parent_agent", TEXT, lambda s: s.parent_agent),
+    ("user", TEXT, lambda s: s.user),
+    ("tool", TEXT, lambda s: s.tool),
+    ("arguments", TEXT, lambda s: None if s.arguments is None else json_text(s.arguments)),
+    ("result", TEXT, lambda s: s.result),
+    ("call_id", TEXT, lambda s: s.call_id),
+    ("attempt_id", TEXT, lambda s: s.attempt_id),
+    ("outcome", TEXT, lambda s: s.outcome.value),
+    ("error", TEXT, lambda s: s.error),
+    ("model", TEXT, lambda s: s.model),
+    ("provider", TEXT, lambda s: s.provider),
+    ("input_tokens", pa.uint64(), lambda s: s.usage.input_tokens),
+    ("output_tokens", pa.uint64(), lambda s: s.usage.output_tokens),
+    ("cached_tokens", pa.uint64(), lambda s: s.usage.cached_tokens),
+    ("cost_usd", pa.float64(), lambda s: s.cost_usd),
+    ("offered_tools", TEXTS, lambda s: list(s.offered_tools)),
+    ("finish_reason", TEXT, lambda s: s.finish_reason),
+    ("text", TEXT, lambda s: s.text),
+    ("trace_id", TEXT, lambda s: s.trace_id),
+    ("span_id", TEXT, lambda s: s.span_id),
+    ("parent_span_id", TEXT, lambda s: s.parent_span_id),
+    ("convention", TEXT, lambda s: s.convention),
+    ("late", pa.bool_(), lambda s: s.late),
+)
+_FINDING: Final[tuple[Column[Finding], ...]] = (
+    ("id", TEXT, lambda f: f.id),
+    ("revision", pa.uint32(), lambda f: f.revision),
+    ("kind", TEXT, lambda f: f.kind),
+    ("severity", TEXT, lambda f: f.severity.value),
+    ("detector", TEXT, lambda f: f.detector),
+    ("session_id", TEXT, lambda f: f.session_id),
+    ("session_ids", TEXTS, lambda f: list(f.session_ids)),
+    ("run_id", TEXT, lambda f: f.run_id),
+    ("service", TEXT, lambda f: f.service),
+    ("agent", TEXT, lambda f: f.agent),
+    ("tool", TEXT, lambda f: f.tool),
+    ("trace_id", TEXT, lambda f: f.trace_id),
+    ("span_id", TEXT, lambda f: f.span_id),
+    ("first_span_id", TEXT, lambda f: f.first_span_id),
+    ("step_id", TEXT, lambda f: f.step_id),
+    ("started_at", TIME, lambda f: f.started_at),
+    ("detected_at", TIME, lambda f: f.detected_at),
+    ("occurrences", pa.uint64(), lambda f: f.occurrences),
+    ("summary", TEXT, lambda f: f.summary),
+    ("evidence", TEXT, lambda f: json_text(f.evidence)),
+)
+_ALERT: Final[tuple[Column[AlertRow], ...]] = (
+    ("id", TEXT, lambda a: a.id),
+    ("seq", pa.uint64(), lambda a: a.seq),
+    ("event", TEXT, lambda a: a.event),
+    ("state", TEXT, lambda a: a.state),
+    ("kind", TEXT, lambda a: a.kind),
+    ("severity", TEXT, lambda a: a.severity),
+    ("finding_id", TEXT, lambda a: a.finding_id),
+    ("session_id", TEXT, lambda a: a.session_id),
+    ("service", TEXT, lambda a: a.service),
+    ("agent", TEXT, lambda a: a.agent),
+    ("tool", TEXT, lambda a: a.tool),
+    ("opened_at", TIME, lambda a: a.opened_at),
+    ("updated_at", TIME, lambda a: a.updated_at),
+    ("summary", TEXT, lambda a: a.summary),
+    ("payload", TEXT, lambda a: a.payload),
+)
+_BREAKER_EVENT: Final[tuple[Column[BreakerEventRow], ...]] = (
+    ("breaker_id", TEXT, lambda b: b.breaker_id),
+    ("seq", pa.uint64(), lambda b: b.seq),
+    ("at", TIME, lambda b: b.at),
+    ("event", TEXT, lambda b: b.event),
+    ("state", TEXT, lambda b: b.state),
+    ("scope", TEXT, lambda b: b.scope),
+    ("session_id", TEXT, lambda b: b.session_id),
+    ("tool", TEXT, lambda b: b.tool),
+    ("finding_id", TEXT, lambda b: b.finding_id),
+    ("actor", TEXT, lambda b: b.actor),
+    ("reason", TEXT, lambda b: b.reason),
+    ("payload", TEXT, lambda b: b.payload),
+)
+
+
+def step_rows(steps: Sequence[Step]) -> pa.RecordBatch:
+    """One row a step, revision as it is; unknown arguments stay NULL, no arguments are `{}`."""
+    return _columns(_STEP, steps)
+
+
+def finding_rows(findings: Sequence[Finding]) -> pa.RecordBatch:
+    """One row a finding and revision, its evidence as JSON text."""
+    return _columns(_FINDING, findings)
+
+
+def alert_rows(alerts: Sequence[AlertRow]) -> pa.RecordBatch:
+    """One row an event of an alert."""
+    return _columns(_ALERT, alerts)
+
+
+def breaker_event_rows(events: Sequence[BreakerEventRow]) -> pa.RecordBatch:
+    """One row an event of a breaker."""
+    return _columns(_BREAKER_EVENT, events)
+
+
+def json_text(value: Json) -> str:
+    """JSON as compact text, whatever the size of its integers and the state of its strings.
+
+    >>> json_text({"n": 2**70, "t": "\\ud800"})
+    '{"n":1180591620717411303424,"t":"\\\\ud800"}'
+    """
+    try:
+        return orjson.dumps(value, default=dict).decode()
+    except TypeError:  # integers over 64 bits, lone surrogates
+        return json.dumps(value, default=dict, separators=(",", ":"))
+
+
+def _columns(columns: Sequence[Column[T]], objects: Sequence[T]) -> pa.RecordBatch:
+    schema = pa.schema([pa.field(name, type_) for name, type_, _ in columns])
+    arrays = [_array([read(o) for o in objects], type_) for _, type_, read in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array[Any]:
+    try:
+        return pa.array(values, type=type_)
+    except UnicodeEncodeError:  # lone surrogates, out of JSON escapes in a payload
+        return pa.array([_encodable(value) for value in values], type=type_)
+
+
+def _encodable(value: Any) -> Any:  # noqa: ANN401 - a text, a list of texts, or None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return value
