@@ -108,11 +108,13 @@ class DetectionLoop:
     def _read_on(self) -> bool:
         progressed = False
         for spooled in self._spool.read(self._cursor):
-            events = self._reader.push(spooled.batch, spooled.received_ns)
-            self._take(events, spooled.received_ns)
+            with self._metrics.stage("read steps"):
+                events = self._reader.push(spooled.batch, spooled.received_ns)
+                events += self._reader.advance(time.time_ns())
+            with self._metrics.stage("detect"):
+                self._take(events, spooled.received_ns)
             self._cursor = spooled.seq
             self._dirty = progressed = True
-            self._take(self._reader.advance(time.time_ns()), spooled.received_ns)
         return progressed
 
     def _take(self, events: Sequence[StepEvent], received_ns: int) -> None:
@@ -181,6 +183,10 @@ class DetectionLoop:
         self._engine.restore(scopes)
 
     def _checkpoint(self) -> None:
+        with self._metrics.stage("checkpoint"):
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
         steps, self._pending = self._pending, []
         reader = _packed(self._reader.snapshot())
         scopes = {

@@ -39,8 +39,10 @@ class Intake:
         return decoded
 
     def _decode_and_pack(self, signal: Signal, encoding: str, body: bytes) -> tuple[Decoded, bytes]:
-        decoded = self._decode(signal, encoding, body)
-        return decoded, ipc.encode(decoded.batch) if decoded.batch is not None else b""
+        with self._metrics.stage("decode and redact"):
+            decoded = self._decode(signal, encoding, body)
+        with self._metrics.stage("pack"):
+            return decoded, ipc.encode(decoded.batch) if decoded.batch is not None else b""
 
     def close(self) -> None:
         """Wait for what is being decoded."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -80,3 +84,20 @@ class IngestMetrics:
         self.open_scopes = Gauge(
             "recloser_open_scopes", "Scopes that detectors hold state for", registry=registry
         )
+        self.stage_cpu = Counter("recloser_stage_cpu_seconds_total", "CPU of the ingest process by stage", ["stage"], registry=registry)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the CPU that this thread spends inside as that of the stage `name`."""
+        started = time.thread_time()
+        try:
+            yield
+        finally:
+            self.stage_cpu.labels(name).inc(time.thread_time() - started)
+
+
+class ReceiverCounters:
+    """What the receivers count, as Prometheus counters."""
+
+    def __init__(self, metrics: IngestMetrics) -> None:
+        self._metrics = metrics

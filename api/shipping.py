@@ -127,7 +127,8 @@ class ShippingLoop:
                 due = stopping or time.monotonic() - flushed >= self._policy.interval
                 if due or self._waiting_rows() >= self._policy.rows:
                     flushed = time.monotonic()
-                    idle = not self._ship_all()
+                    with self._metrics.stage("ship"):
+                        idle = not self._ship_all()
                 self._recovered()
             except Unavailable as error:
                 self._failed(error)
