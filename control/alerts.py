@@ -187,7 +187,9 @@ def get_alert(connection: sqlite3.Connection, alert_id: str) -> Alert:
 def _after(state: AlertState | None, event: AlertEvent) -> AlertState:
     after = ALERT_TRANSITIONS.get((state, event))
     if after is None:
-        raise IllegalAlertTransition(f"an alert that is {state.value if state else 'unknown'} cannot {event.value}")
+        raise IllegalAlertTransition(
+            f"an alert that is {state.value if state else 'unknown'} cannot {event.value}"
+        )
     return after
 
 

@@ -201,9 +201,10 @@ class BreakerIndex:
     def put(self, breaker: Breaker) -> None:
         """Take over a breaker's newest state."""
         session = breaker.scope.session
-        others = tuple(b for b in self._by_session.get(session, ()) if b.id != breaker.id)
+        known = self._by_session.get(session, ())
+        others = tuple(b for b in known if b.id != breaker.id)
         if breaker.state is State.OPEN:
-            if breaker.id not in self._denied or breaker.denied == 0:
+            if all(b.id != breaker.id or b.episode != breaker.episode for b in known):
                 self._denied[breaker.id] = self._written[breaker.id] = breaker.denied
             self._by_session[session] = (*others, breaker)
         else:
@@ -217,7 +218,7 @@ class BreakerIndex:
 
     def open_breakers(self) -> list[Breaker]:
         """Return all open breakers, in no order."""
-        return [breaker for breakers in tuple(self._by_session.values()) for breaker in breakers]
+        return [breaker for breakers in self._by_session.copy().values() for breaker in breakers]
 
     def denied(self, breaker_id: str, otherwise: int = 0) -> int:
         """Return how many checks an open breaker has refused in this episode."""
@@ -225,7 +226,7 @@ class BreakerIndex:
 
     def unwritten(self) -> dict[str, int]:
         """Return the counts of refused checks that the database does not know yet, by breaker."""
-        return {key: n for key, n in tuple(self._denied.items()) if n != self._written.get(key, 0)}
+        return {key: n for key, n in self._denied.copy().items() if n != self._written.get(key, 0)}
 
     def written(self, counts: Mapping[str, int]) -> None:
         """Note which counts of refused checks are in the database now."""
@@ -326,7 +327,7 @@ class Breakers:
 
     def _load(self) -> None:
         with self._db.transaction() as tx:
-            newest = tx.one("SELECT coalesce(max(seq), 0) AS seq FROM breaker_events")
+            newest = tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'breaker_events'")
             rows = tx.execute("SELECT payload FROM breakers WHERE state = ?", (State.OPEN.value,)).fetchall()
         for row in rows:
             self.index.put(from_json(row["payload"]))
@@ -356,6 +357,12 @@ def get_breaker(connection: sqlite3.Connection, breaker_id: str) -> Breaker:
     if row is None:
         raise UnknownBreaker(breaker_id)
     return from_json(row["payload"])
+
+
+def breakers_of(tx: Transaction, session_id: str, finding_id: str) -> list[Breaker]:
+    """Return the breakers of a session that a finding opened last."""
+    rows = tx.execute("SELECT payload FROM breakers WHERE session_id = ? ORDER BY revision", (session_id,))
+    return [b for b in map(from_json, (row["payload"] for row in rows)) if b.finding_id == finding_id]
 
 
 def _fetch(tx: Transaction, breaker_id: str) -> Breaker | None:

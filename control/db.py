@@ -146,6 +146,21 @@ class Transaction:
             raise sqlite3.DataError("the statement inserted no row")
         return seq
 
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo only this block, its actions after the commit included, when it raises; then raise on."""
+        actions = len(self._after_commit)
+        self._connection.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            del self._after_commit[actions:]
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO part")
+                self._connection.execute("RELEASE part")
+            raise
+        self._connection.execute("RELEASE part")
+
     def after_commit(self, action: Callable[[], None]) -> None:
         """Run `action` once the decisions are on disk, before any other transaction begins."""
         self._after_commit.append(action)

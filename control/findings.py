@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CURSOR: Final = "findings"
 _TEXT: Final = ("id", "kind", "session_id", "summary")
 _WHOLE: Final = ("started_at", "detected_at", "occurrences")
+_TOO_LARGE: Final = 2**63
 _OPTIONAL_TEXT: Final = ("run_id", "service", "trace_id", "span_id", "first_span_id", "step_id", "detector")
 
 
@@ -45,7 +46,7 @@ class SpoolFindings:
     """Follows the findings in `spool.db` without ever writing to it.
 
     The file may not exist yet, and may be replaced by a new one while we read: both are seen at the next
-    `poll`. Not thread-safe; one thread follows.
+    `poll`, and `generation` counts how often a file was opened. Not thread-safe; one thread follows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,6 +56,7 @@ class SpoolFindings:
         self._data_version = -1
         self._read_to = -1
         self.waiting_for: str | None = "the spool to be created"
+        self.generation = 0
 
     def poll(self, after: int, limit: int = 256) -> list[SpoolRow]:
         """Return up to `limit` rows behind position `after`, in order; nothing when nothing is new.
@@ -79,7 +81,9 @@ class SpoolFindings:
             return None
         assert self._connection is not None  # noqa: S101 - narrows the type that _attached established
         try:
-            row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'findings'").fetchone()
+            row = self._connection.execute(
+                "SELECT seq FROM sqlite_sequence WHERE name = 'findings'"
+            ).fetchone()
         except sqlite3.OperationalError:
             return None
         return 0 if row is None else int(row[0])
@@ -120,6 +124,7 @@ class SpoolFindings:
             self._detach(f"the spool to be readable ({error})")
             return False
         self._inode = (status.st_dev, status.st_ino)
+        self.generation += 1
         return True
 
     def _detach(self, waiting_for: str) -> None:
@@ -181,7 +186,12 @@ def remember_finding(tx: Transaction, finding: Finding, payload: str, now_ns: in
 
 
 def list_findings(
-    connection: sqlite3.Connection, *, session_id: str | None, kind: str | None, before: int | None, limit: int
+    connection: sqlite3.Connection,
+    *,
+    session_id: str | None,
+    kind: str | None,
+    before: int | None,
+    limit: int,
 ) -> list[tuple[int, str]]:
     """Return (position, JSON) of the newest findings first, at their latest revision."""
     rows = connection.execute(
@@ -211,6 +221,8 @@ def _whole(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise MalformedFinding(f"{name}: expected a whole number, got {_type_name(value)}")
+    if not 0 <= value < _TOO_LARGE:
+        raise MalformedFinding(f"{name}: {value} is out of range")
     return value
 
 

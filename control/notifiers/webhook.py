@@ -27,7 +27,7 @@ MAX_BODY_BYTES: Final = 20_000
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the prefix of secrets, no secret
 _SECRET_BYTES: Final = range(24, 65)
 _MAX_TEXT: Final = 2000
-_MAX_SHORT_TEXT: Final = 200
+_MAX_SHORT_TEXT: Final = 150
 _ABOUT_MESSAGE: Final = frozenset({400, 409, 411, 412, 413, 415, 422, 431})
 """Answers that blame the message. All other failures blame the destination: its address, its access, itself."""
 
@@ -146,7 +146,9 @@ class Webhook:
         try:
             async with (
                 asyncio.timeout(self._config.timeout_s),
-                self._http().stream("POST", self._config.url, content=message.body, headers=headers) as answer,
+                self._http().stream(
+                    "POST", self._config.url, content=message.body, headers=headers
+                ) as answer,
             ):
                 return _judge(answer, at_s)
         except TimeoutError:
@@ -198,7 +200,9 @@ def _shortened(data: Mapping[str, Json]) -> dict[str, Json]:
 
 def _bare(data: Mapping[str, Json]) -> dict[str, Json]:
     """Keep the plain fields only, all short."""
-    plain = {key: value for key, value in data.items() if value is None or isinstance(value, str | int | float)}
+    plain = {
+        key: value for key, value in data.items() if value is None or isinstance(value, str | int | float)
+    }
     return {key: _cut(value, _MAX_SHORT_TEXT) for key, value in plain.items()} | {"truncated": True}
 
 

@@ -1,0 +1,156 @@
+"""Carries the outbox to its destinations: one worker each, so that a slow one holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from typing import TYPE_CHECKING, Final
+
+from control.notifiers.protocol import Failed
+from control.outbox import NotYet, Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from control.metrics import ControlMetrics
+    from control.notifiers.protocol import Notifier, Result
+    from control.outbox import Due, Outbox
+
+_log = logging.getLogger(__name__)
+_NS: Final = 1_000_000_000
+_LONGEST_SLEEP_S: Final = 60.0
+_DATABASE_TROUBLE_S: Final = 1.0
+
+
+class Delivery:
+    """Workers in a thread of their own, with an event loop of their own.
+
+    `start`, `wake` and `stop` may be called from any thread; `stop` is safe without `start` and twice. An
+    attempt that is under way when `stop` is called is broken off and made again at the next start.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        notifiers: Mapping[str, Notifier],
+        metrics: ControlMetrics,
+        *,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._outbox = outbox
+        self._notifiers = notifiers
+        self._metrics = metrics
+        self._now_ns = now_ns
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._main: asyncio.Task[None] | None = None
+        self._started = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the workers are at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Make the destinations known and begin to deliver."""
+        for name, notifier in self._notifiers.items():
+            self._outbox.register(name, notifier.address)
+        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def wake(self) -> None:
+        """Look at the outbox now: something was enqueued."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake_all)
+
+    def stop(self) -> None:
+        """End the workers and wait for them."""
+        thread, loop, main = self._thread, self._loop, self._main
+        if thread is None or loop is None or main is None:
+            return
+        if thread.is_alive():
+            loop.call_soon_threadsafe(main.cancel)
+            thread.join()
+
+    async def attempt_next(self, name: str) -> float | None:
+        """Make the attempt that is due at a destination. Return the seconds until there may be another one:
+        0 at once, None when nothing waits.
+        """
+        turn = self._outbox.next(name)
+        if isinstance(turn, NotYet):
+            return None if turn.until_ns is None else max(0.0, (turn.until_ns - self._now_ns()) / _NS)
+        at_ns = self._now_ns()
+        result = await self._send(self._notifiers[name], turn, at_ns)
+        settled = self._outbox.settle(name, turn, result, at_ns)
+        self._report(name, turn, result, settled)
+        return 0.0
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            try:
+                runner.run(self._serve_all())
+            except asyncio.CancelledError:
+                _log.debug("delivery ends")
+            finally:
+                self._loop = None
+
+    async def _serve_all(self) -> None:
+        self._main = asyncio.current_task()
+        self._wakes = {name: asyncio.Event() for name in self._notifiers}
+        self._started.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in self._notifiers:
+                    group.create_task(self._serve(name))
+                group.create_task(asyncio.Event().wait())
+        finally:
+            for notifier in self._notifiers.values():
+                await notifier.close()
+
+    async def _serve(self, name: str) -> None:
+        wake = self._wakes[name]
+        while True:
+            wake.clear()
+            try:
+                pause = await self.attempt_next(name)
+            except sqlite3.Error:
+                _log.exception("the outbox cannot be used; %s waits", name)
+                pause = _DATABASE_TROUBLE_S
+            if pause == 0.0:
+                continue
+            longest = _LONGEST_SLEEP_S if pause is None else min(pause, _LONGEST_SLEEP_S)
+            try:
+                async with asyncio.timeout(longest):
+                    await wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _send(self, notifier: Notifier, due: Due, at_ns: int) -> Result:
+        try:
+            return await notifier.send(due.message, at_ns // _NS)
+        except Exception as error:  # a notifier's defect must not stop the others, nor lose the message
+            _log.exception("the notifier for %s failed unexpectedly", due.message.id)
+            return Failed(f"notifier defect: {type(error).__name__}", about_message=True)
+
+    def _report(self, name: str, due: Due, result: Result, settled: Settled) -> None:
+        self._metrics.attempts.labels(name, settled.value).inc()
+        if settled is Settled.DELIVERED:
+            self._metrics.delivery_lag.labels(name).observe((self._now_ns() - due.created_ns) / _NS)
+            return
+        reason = getattr(result, "reason", "")
+        if settled is Settled.RETRY:
+            _log.warning("%s did not take %s: %s; it will be tried again", name, due.message.id, reason)
+        elif settled is Settled.DEAD:
+            _log.error("%s never took %s: %s; given up", name, due.message.id, reason)
+        else:
+            _log.error("%s is disabled: %s; nothing is sent until its address changes", name, reason)
+
+    def _wake_all(self) -> None:
+        for wake in self._wakes.values():
+            wake.set()

@@ -1,0 +1,76 @@
+"""What the control process counts about itself, for Prometheus. The registry is handed in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+class ControlMetrics:
+    """All metrics of alerts, deliveries, breakers and checks; `docs/api.md` lists them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.findings = Counter(
+            "recloser_control_findings",
+            "Revisions of findings that control decided on.",
+            ["kind", "severity"],
+            registry=registry,
+        )
+        self.malformed = Counter(
+            "recloser_control_findings_malformed",
+            "Rows of the spool that were no findings.",
+            registry=registry,
+        )
+        self.decision_lag = Histogram(
+            "recloser_control_decision_lag_seconds",
+            "From a finding's row in the spool to the decision on disk.",
+            registry=registry,
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
+        )
+        self.alerts = Counter(
+            "recloser_alerts", "Changes of alerts (fire, update, resolve).", ["event"], registry=registry
+        )
+        self.attempts = Counter(
+            "recloser_delivery_attempts",
+            "Attempts to deliver (delivered, retry, dead, disabled).",
+            ["destination", "result"],
+            registry=registry,
+        )
+        self.delivery_lag = Histogram(
+            "recloser_delivery_lag_seconds",
+            "From the alert to its delivery.",
+            ["destination"],
+            registry=registry,
+            buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300, 3600, 86400),
+        )
+        self.pending = Gauge(
+            "recloser_outbox_pending", "Messages that wait for delivery.", ["destination"], registry=registry
+        )
+        self.disabled = Gauge(
+            "recloser_destination_disabled",
+            "1 when a destination answered 410 and gets nothing more.",
+            ["destination"],
+            registry=registry,
+        )
+        self.given_up = Counter(
+            "recloser_outbox_expired",
+            "Messages that waited for too long and were given up.",
+            registry=registry,
+        )
+        self.breaker_changes = Counter(
+            "recloser_breaker_changes",
+            "Changes of breakers (trip, shadow_trip, escalate, reset).",
+            ["event"],
+            registry=registry,
+        )
+        self.breakers_open = Gauge(
+            "recloser_breakers_open", "Breakers that refuse calls now.", registry=registry
+        )
+        self.checks = Counter(
+            "recloser_checks", "Answers to checks (allow, deny, halt).", ["decision"], registry=registry
+        )

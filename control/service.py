@@ -1,0 +1,266 @@
+"""The control loop: findings in; alerts, messages and tripped breakers out, decided once and for good.
+
+Everything that a batch of findings leads to, the reader's cursor included, is one transaction. A crash
+before it ends leaves nothing behind, and the batch is read again; afterwards it is never decided again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from control import alerts
+from control.alerts import AlertEvent
+from control.breakers import Event, State, breakers_of
+from control.db import get_cursor, set_cursor
+from control.findings import CURSOR, MalformedFinding, finding_from_json, remember_finding
+from control.notices import message_id, notice
+from control.notifiers.protocol import Message
+from control.policy import trips
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from control.alerts import Alert
+    from control.breakers import Actor, Breaker, Breakers
+    from control.db import ControlDb, Transaction
+    from control.delivery import Delivery
+    from control.findings import SpoolFindings, SpoolRow
+    from control.metrics import ControlMetrics
+    from control.notifiers.protocol import Notifier
+    from control.outbox import Outbox
+    from control.policy import Policy
+    from detectors.protocol import Finding
+
+_log = logging.getLogger(__name__)
+_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How often the loop looks (seconds), and how long finished things are kept."""
+
+    poll_s: float = 0.05
+    settle_every_s: float = 0.5
+    housekeep_every_s: float = 300.0
+    keep_s: float = 30 * 86_400.0
+    trouble_pause_s: float = 1.0
+
+
+class Control:
+    """Decides about findings and carries out what people ask for.
+
+    `step` belongs to the loop's thread; `resolve_alert` and `reset_breaker` may be called from any.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: ControlDb,
+        source: SpoolFindings,
+        policy: Policy,
+        breakers: Breakers,
+        outbox: Outbox,
+        notifiers: Mapping[str, Notifier],
+        delivery: Delivery,
+        metrics: ControlMetrics,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.db = db
+        self.breakers = breakers
+        self.metrics = metrics
+        self._source = source
+        self._policy = policy
+        self._outbox = outbox
+        self._notifiers = notifiers
+        self._delivery = delivery
+        self._now_ns = now_ns
+        with db.reading() as connection:
+            self._cursor = get_cursor(connection, CURSOR)
+        self._checked_generation = 0
+        self._show_open_breakers()
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What the reader of findings waits for, None when it follows the spool."""
+        return self._source.waiting_for
+
+    def step(self) -> int:
+        """Decide about the next batch of findings; return how many rows were read."""
+        rows = self._source.poll(self._cursor)
+        if self._source.generation != self._checked_generation:
+            rows = self._from_the_start_of_a_new_spool() or rows
+        if not rows:
+            return 0
+        with self.db.transaction() as tx:
+            for row in rows:
+                self._decide_row(tx, row)
+            set_cursor(tx, CURSOR, rows[-1].seq)
+        self._cursor = rows[-1].seq
+        return len(rows)
+
+    def settle(self) -> None:
+        """Bring counts of refused checks onto the disk, and escalate breakers that are ignored."""
+        for breaker in self.breakers.settle():
+            self.metrics.breaker_changes.labels(Event.ESCALATE.value).inc()
+            _log.warning("breaker %s halts now: %s refused checks were ignored", breaker.id, breaker.denied)
+
+    def reset_breaker(self, breaker_id: str, actor: Actor, note: str) -> Breaker:
+        """Close a breaker. Raises `UnknownBreaker` or `IllegalTransition`."""
+        breaker = self.breakers.reset(breaker_id, actor, note)
+        self.metrics.breaker_changes.labels(Event.RESET.value).inc()
+        self._show_open_breakers()
+        _log.info("breaker %s was reset by %s: %s", breaker.id, actor.id, note)
+        return breaker
+
+    def resolve_alert(self, alert_id: str, actor: Actor, note: str) -> Alert:
+        """End an alert and tell its destinations. Raises `UnknownAlert` or `IllegalAlertTransition`."""
+        with self.db.transaction() as tx:
+            alert = alerts.resolve(tx, alert_id, actor, note, self._now_ns())
+            self._announce(tx, alert)
+            tx.after_commit(lambda: self.metrics.alerts.labels(AlertEvent.RESOLVE.value).inc())
+        return alert
+
+    def housekeep(self, keep_s: float) -> None:
+        """Give up on messages that are too old; delete what has been over for `keep_s` seconds."""
+        expired = self._outbox.expire()
+        if expired:
+            self.metrics.given_up.inc(expired)
+            _log.error("%d messages waited for too long and were given up", expired)
+        before = self._now_ns() - int(keep_s * _NS)
+        with self.db.transaction() as tx:
+            for sql in _FORGET:
+                tx.execute(sql, (before,))
+
+    def _from_the_start_of_a_new_spool(self) -> list[SpoolRow]:
+        """Read anew when the spool is younger than our cursor: decisions are known by id and revision."""
+        last = self._source.last_position()
+        if last is None:
+            return []
+        self._checked_generation = self._source.generation
+        if last >= self._cursor:
+            return []
+        _log.warning(
+            "the spool is a new one: it is at %d, we were at %d; reading it anew", last, self._cursor
+        )
+        self._cursor = 0
+        return self._source.poll(0)
+
+    def _decide_row(self, tx: Transaction, row: SpoolRow) -> None:
+        """Decide about one row; one that cannot be read or decided is logged, counted and left behind."""
+        try:
+            finding = finding_from_json(row.payload)
+            now = self._now_ns()
+            with tx.savepoint():
+                if remember_finding(tx, finding, row.payload, now):
+                    self._decide(tx, finding, row.created_ns, now)
+        except MalformedFinding as error:
+            _log.error("row %d of the spool is no finding: %s", row.seq, error)
+            tx.after_commit(self.metrics.malformed.inc)
+        except sqlite3.Error:
+            raise
+        except Exception:
+            _log.exception("row %d of the spool cannot be decided", row.seq)
+            tx.after_commit(self.metrics.malformed.inc)
+
+    def _decide(self, tx: Transaction, finding: Finding, found_ns: int, now: int) -> None:
+        changed = [
+            breaker
+            for trip in trips(self._policy, finding)
+            if (breaker := self.breakers.trip(tx, trip, finding, found_ns)) is not None
+        ]
+        opened = breakers_of(tx, finding.session_id, finding.id)
+        taken = alerts.take_finding(tx, finding, tuple(b.id for b in opened), now)
+        if taken is not None and taken[1] is AlertEvent.FIRE:
+            self._announce(tx, taken[0])
+        event = None if taken is None else taken[1]
+        tx.after_commit(lambda: self._report(finding, found_ns, changed, event))
+
+    def _announce(self, tx: Transaction, alert: Alert) -> None:
+        told = notice(alert, breakers_of(tx, alert.finding.session_id, alert.finding.id))
+        for name, notifier in self._notifiers.items():
+            message = Message(id=message_id(alert), type=told.type, body=notifier.render(told))
+            self._outbox.enqueue(tx, name, alert.id, message)
+        tx.after_commit(self._delivery.wake)
+
+    def _report(
+        self, finding: Finding, found_ns: int, changed: list[Breaker], event: AlertEvent | None
+    ) -> None:
+        self.metrics.findings.labels(finding.kind, finding.severity.value).inc()
+        self.metrics.decision_lag.observe(max(0, self._now_ns() - found_ns) / _NS)
+        if event is not None:
+            self.metrics.alerts.labels(event.value).inc()
+        if event is AlertEvent.FIRE:
+            _log.warning("alert %s: %s", alerts.alert_id(finding.id), finding.summary)
+        for breaker in changed:
+            change = Event.SHADOW_TRIP if breaker.state is State.SHADOW else Event.TRIP
+            self.metrics.breaker_changes.labels(change.value).inc()
+            _log.warning("breaker %s is %s (%s)", breaker.id, breaker.state.value, breaker.action.value)
+        if changed:
+            self._show_open_breakers()
+
+    def _show_open_breakers(self) -> None:
+        self.metrics.breakers_open.set(len(self.breakers.index.open_breakers()))
+
+
+class ControlLoop:
+    """Runs `Control` in a thread until told to stop. Database trouble is logged and tried again, for ever."""
+
+    def __init__(self, control: Control, settings: LoopSettings, monotonic: Callable[[], float]) -> None:
+        self._control = control
+        self._settings = settings
+        self._monotonic = monotonic
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.last_turn = monotonic()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to follow the findings."""
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the batch at hand. Safe without `start`, and twice."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        settled = housekept = self._monotonic()
+        while not self._stop.is_set():
+            pause = self._settings.poll_s
+            try:
+                if self._control.step():
+                    pause = 0.0
+                now = self.last_turn = self._monotonic()
+                if now - settled >= self._settings.settle_every_s:
+                    settled = now
+                    self._control.settle()
+                if now - housekept >= self._settings.housekeep_every_s:
+                    housekept = now
+                    self._control.housekeep(self._settings.keep_s)
+            except sqlite3.Error:
+                _log.exception("control.db cannot be used; trying again")
+                pause = self._settings.trouble_pause_s
+            except Exception:  # alerts and breakers must go on whatever one turn ran into
+                _log.exception("the control loop failed; trying again")
+                pause = self._settings.trouble_pause_s
+            self._stop.wait(pause)
+
+
+_FORGET: Final = (
+    "DELETE FROM outbox WHERE state <> 'pending' AND finished_ns < ?",
+    "DELETE FROM findings WHERE updated_ns < ?",
+    "DELETE FROM alerts WHERE state = 'resolved' AND updated_ns < ?",
+    "DELETE FROM alert_events WHERE created_ns < ?",
+    "DELETE FROM breaker_events WHERE created_ns < ?",
+    "DELETE FROM breakers WHERE state <> 'open' AND json_extract(payload, '$.updated_at') < ?",
+)
