@@ -42,6 +42,7 @@ elif "openlit" in NAMES or "openlit-nocontent" in NAMES:
     openlit.init(
         service_name="recorded-agent",
         disable_metrics=True,
+        pricing_json=os.devnull,
         capture_message_content="openlit" in NAMES,
     )
 elif "none" not in NAMES:
