@@ -22,9 +22,12 @@ import pyarrow as pa
 
 from api.detection import move_cursor
 from api.metrics import IngestMetrics
+from api.projection import ControlEvent, alert_row, breaker_row, control_events, finding
 from collector.batch import Signal
 from collector.consumer import Rejected, Unavailable
 from collector.spool import Spool
+from detectors.protocol import Finding
+from storage.rows import AlertRow, BreakerEventRow
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +49,17 @@ class Store(Protocol):
     def insert_logs(self, batch: pa.RecordBatch, token: str) -> None:
         """Rows of `otel_logs`."""
 
-    def insert_packed_steps(self, payload: bytes, token: str) -> None:
-        """Rows of `steps`, as packed by the detection loop."""
+    def insert_step_rows(self, columns: pa.RecordBatch, token: str) -> None:
+        """Rows of `steps`, as the detection loop packed them."""
 
-    def insert_findings(self, rows: Sequence[dict[str, object]], token: str) -> None:
-        """Rows of `findings`, as JSON objects."""
+    def insert_findings(self, findings: Sequence[Finding], token: str) -> None:
+        """Rows of `findings`."""
 
-    def insert_alerts(self, rows: Sequence[dict[str, object]], token: str) -> None:
-        """Rows of `alerts`, as JSON objects."""
+    def insert_alerts(self, rows: Sequence[AlertRow], token: str) -> None:
+        """Rows of `alerts`."""
 
-    def insert_breaker_events(self, rows: Sequence[dict[str, object]], token: str) -> None:
-        """Rows of `breaker_events`, as JSON objects."""
+    def insert_breaker_events(self, rows: Sequence[BreakerEventRow], token: str) -> None:
+        """Rows of `breaker_events`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +287,7 @@ class ShippingLoop:
         for seq, count, payload in rows:
             token = f"{self._name}-steps-{seq}"
             try:
-                self._writer().insert_packed_steps(payload, token)
+                self._writer().insert_step_rows(_unpacked(payload), token)
                 self._metrics.stored.labels("steps").inc(count)
             except Rejected as error:
                 self._put_aside("steps", error, count, payload)
@@ -306,49 +309,50 @@ class ShippingLoop:
         if shipment is None:
             return False
         rows = self._spool.reader.execute(
-            "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq",
-            (shipment.first, shipment.last),
+            "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq", (shipment.first, shipment.last)
         ).fetchall()
-        self._insert_objects("findings", [row[0] for row in rows], shipment, self._writer().insert_findings)
-        self._arrived(shipment)
+        payloads = [row[0] for row in rows]
+        self._insert_objects(
+            shipment, payloads, lambda w, token: w.insert_findings([finding(payload) for payload in payloads], token)
+        )
         return True
 
-    def _project(self, table: str, insert: Callable[[Sequence[dict[str, object]], str], None]) -> bool:
-        """Copy new rows of an event table of control.db (seq, payload) into the store."""
-        if not self._control_db.exists():
-            return False
+    def _project(self, table: str, insert: Callable[[Store, Sequence[ControlEvent], str], None]) -> bool:
+        """Copy new events of control.db into the store."""
+        row = self._spool.reader.execute("SELECT last FROM shipments WHERE name = ?", (table,)).fetchone()
+        upto = row[0] if row is not None else 2**62
         try:
-            with sqlite3.connect(f"file:{self._control_db}?mode=ro", uri=True, timeout=5) as control:
-                after = self._spool.cursor(table)
-                row = self._spool.reader.execute(
-                    "SELECT last FROM shipments WHERE name = ?", (table,)
-                ).fetchone()
-                upto = row[0] if row is not None else 2**62
-                events = control.execute(
-                    f"SELECT seq, payload FROM {table} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",  # noqa: S608 - our own table names
-                    (after, upto, ROWS_PER_PROJECTION),
-                ).fetchall()
+            events = control_events(self._control_db, table, self._spool.cursor(table), upto, ROWS_PER_PROJECTION)
         except sqlite3.Error as error:
             logger.debug("control.db is not readable yet: %s", error)
             return False
         if not events:
             return False
-        shipment = self._plan(table, lambda _: (events[0][0], events[-1][0]))
+        shipment = self._plan(table, lambda _: (events[0].seq, events[-1].seq))
         if shipment is None:
             return False
-        self._insert_objects(table, [payload for _, payload in events], shipment, insert)
-        self._arrived(shipment)
+        self._insert_objects(shipment, [e.payload for e in events], lambda w, token: insert(w, events, token))
         return True
 
     def _insert_objects(
-        self,
-        table: str,
-        payloads: Sequence[str],
-        shipment: _Shipment,
-        insert: Callable[[Sequence[dict[str, object]], str], None],
+        self, shipment: _Shipment, payloads: Sequence[str], insert: Callable[[Store, str], None]
     ) -> None:
         try:
-            insert([orjson.loads(payload) for payload in payloads], self._token(shipment))
-            self._metrics.stored.labels(table).inc(len(payloads))
+            insert(self._writer(), self._token(shipment))
+            self._metrics.stored.labels(shipment.name).inc(len(payloads))
         except Rejected as error:
-            self._put_aside(table, error, len(payloads), orjson.dumps(list(payloads)))
+            self._put_aside(shipment.name, error, len(payloads), orjson.dumps(list(payloads)))
+        self._arrived(shipment)
+
+
+def pack_rows(rows: pa.RecordBatch) -> bytes:
+    """Derived rows as the spool keeps them."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def _unpacked(payload: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(payload) as reader:
+        return reader.read_next_batch()

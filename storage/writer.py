@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from collector.batch import TIMESTAMP
 from collector.consumer import Rejected
-from collector.step import Step
+from collector.step import SessionsMerged, Step
 from detectors.protocol import Finding
 from storage.client import StoreClient, Value
 from storage.rows import (
@@ -24,6 +24,7 @@ from storage.rows import (
     alert_rows,
     breaker_event_rows,
     finding_rows,
+    session_merge_rows,
     step_rows,
 )
 
@@ -59,6 +60,14 @@ class Writer:
         """Write steps; a step that is known already is written again with its higher revision."""
         self._insert("steps", _as_rows(step_rows, steps), token, time="start_time")
 
+    def insert_session_merges(self, merges: Sequence[SessionsMerged], token: str) -> None:
+        """Write which sessions turned out to be one; steps keep the session that they were stored under."""
+        self._insert("session_merges", _as_rows(session_merge_rows, merges), token, time=None)
+
+    def insert_step_rows(self, columns: pa.RecordBatch, token: str) -> None:
+        """Write steps that `storage.rows.step_rows` has made columns of."""
+        self._insert("steps", columns, token, time="start_time")
+
     def insert_findings(self, findings: Sequence[Finding], token: str) -> None:
         """Write findings, one row a revision."""
         self._insert("findings", _as_rows(finding_rows, findings), token, time="started_at")
@@ -71,7 +80,7 @@ class Writer:
         """Write what breakers did, one row an event."""
         self._insert("breaker_events", _as_rows(breaker_event_rows, rows), token, time="at")
 
-    def _insert(self, table: str, rows: pa.RecordBatch, token: str, *, time: str) -> None:
+    def _insert(self, table: str, rows: pa.RecordBatch, token: str, *, time: str | None) -> None:
         if rows.num_rows > MAX_ROWS:
             raise Rejected(f"{rows.num_rows} rows are too many for one batch")
         for suffix, part in _within_partitions(rows, time):
@@ -85,13 +94,16 @@ def _as_rows(make: Callable[[Sequence[T]], pa.RecordBatch], objects: Sequence[T]
         raise Rejected(f"these rows fit no column: {error}") from error
 
 
-def _within_partitions(rows: pa.RecordBatch, time: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _within_partitions(rows: pa.RecordBatch, time: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Bring times into what ClickHouse can hold, and cut a batch that spans too many days into parts.
 
     Partitions are days or months, and an INSERT may touch 100. Which rows go into which part depends on
     the batch alone, so the parts of a batch that is sent again have the same tokens.
     """
     if rows.num_rows == 0:
+        return
+    if time is None:
+        yield "", rows
         return
     ns = rows.column(time).cast(pa.int64())
     first, last = pc.min_max(ns).as_py().values()
