@@ -214,7 +214,7 @@ class DetectionLoop:
         self._commit(run)
         self._spool.forget_cached(min(self._spool.cursor(name) for name in self._all_readers))
         self._dirty = False
-        self._metrics.spool_bytes.set(self._spool.bytes)
+        self._metrics.spool_bytes.set(self._spool.size)
         self._metrics.identities.set(self._spool.known_identities)
 
 

@@ -164,7 +164,7 @@ class IngestProcess:
                 continue
 
     def _page(self) -> bytes:
-        self._metrics.spool_bytes.set(self._spool.bytes)
+        self._metrics.spool_bytes.set(self._spool.size)
         self._metrics.identities.set(self._spool.known_identities)
         return generate_latest(self._metrics.registry)
 

@@ -28,6 +28,12 @@ class IngestMetrics:
             ["signal", "reason"],
             registry=registry,
         )
+        self.repaired = Counter(
+            "recloser_repaired_total",
+            "Values that were mended rather than refused",
+            ["reason"],
+            registry=registry,
+        )
         self.duplicates = Counter(
             "recloser_duplicates_total",
             "Spans and log records that had been taken before",
@@ -84,7 +90,12 @@ class IngestMetrics:
         self.open_scopes = Gauge(
             "recloser_open_scopes", "Scopes that detectors hold state for", registry=registry
         )
-        self.stage_cpu = Counter("recloser_stage_cpu_seconds_total", "CPU of the ingest process by stage", ["stage"], registry=registry)
+        self.stage_cpu = Counter(
+            "recloser_stage_cpu_seconds_total",
+            "CPU of the ingest process by stage",
+            ["stage"],
+            registry=registry,
+        )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -165,12 +166,8 @@ class ShippingLoop:
         shipped = self._ship_batches()
         shipped |= self._ship_derived()
         shipped |= self._ship_findings()
-        shipped |= self._project(
-            "alert_events", lambda rows, token: self._writer().insert_alerts(rows, token)
-        )
-        shipped |= self._project(
-            "breaker_events", lambda rows, token: self._writer().insert_breaker_events(rows, token)
-        )
+        shipped |= self._project("alert_events", _insert_alerts)
+        shipped |= self._project("breaker_events", _insert_breaker_events)
         return shipped
 
     def _writer(self) -> Store:
@@ -291,9 +288,7 @@ class ShippingLoop:
                 self._metrics.stored.labels("steps").inc(count)
             except Rejected as error:
                 self._put_aside("steps", error, count, payload)
-            self._spool.submit(
-                lambda connection, upto=seq: self._spool.drop_derived(connection, upto)
-            ).result()
+            self._spool.submit(partial(self._spool.drop_derived, upto=seq)).result()
             shipped = True
         return shipped
 
@@ -309,11 +304,14 @@ class ShippingLoop:
         if shipment is None:
             return False
         rows = self._spool.reader.execute(
-            "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq", (shipment.first, shipment.last)
+            "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq",
+            (shipment.first, shipment.last),
         ).fetchall()
         payloads = [row[0] for row in rows]
         self._insert_objects(
-            shipment, payloads, lambda w, token: w.insert_findings([finding(payload) for payload in payloads], token)
+            shipment,
+            payloads,
+            lambda w, token: w.insert_findings([finding(payload) for payload in payloads], token),
         )
         return True
 
@@ -322,7 +320,9 @@ class ShippingLoop:
         row = self._spool.reader.execute("SELECT last FROM shipments WHERE name = ?", (table,)).fetchone()
         upto = row[0] if row is not None else 2**62
         try:
-            events = control_events(self._control_db, table, self._spool.cursor(table), upto, ROWS_PER_PROJECTION)
+            events = control_events(
+                self._control_db, table, self._spool.cursor(table), upto, ROWS_PER_PROJECTION
+            )
         except sqlite3.Error as error:
             logger.debug("control.db is not readable yet: %s", error)
             return False
@@ -343,6 +343,14 @@ class ShippingLoop:
         except Rejected as error:
             self._put_aside(shipment.name, error, len(payloads), orjson.dumps(list(payloads)))
         self._arrived(shipment)
+
+
+def _insert_alerts(store: Store, events: Sequence[ControlEvent], token: str) -> None:
+    store.insert_alerts([alert_row(event) for event in events], token)
+
+
+def _insert_breaker_events(store: Store, events: Sequence[ControlEvent], token: str) -> None:
+    store.insert_breaker_events([breaker_row(event) for event in events], token)
 
 
 def pack_rows(rows: pa.RecordBatch) -> bytes:

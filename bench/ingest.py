@@ -48,7 +48,9 @@ def metrics(port: int) -> dict[str, float]:
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     connection.close()
-    return {m[1]: float(m[2]) for m in re.finditer(r"^(recloser_\S+(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE)}
+    return {
+        m[1]: float(m[2]) for m in re.finditer(r"^(recloser_\S+(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE)
+    }
 
 
 class Watcher(threading.Thread):
@@ -72,7 +74,9 @@ class Watcher(threading.Thread):
             connection.request("POST", "/v1/check", body, {"content-type": "application/json"})
             connection.getresponse().read()
             self.check_ms.append((time.perf_counter() - started) * 1e3)
-            now = {name: resident_bytes(pid) for name, pid in pids.items()} | {"supervisor": resident_bytes(os.getpid())}
+            now = {name: resident_bytes(pid) for name, pid in pids.items()} | {
+                "supervisor": resident_bytes(os.getpid())
+            }
             self.peak = {name: max(size, self.peak.get(name, 0)) for name, size in now.items()}
             self.peak_sum = max(self.peak_sum, sum(now.values()))
 
@@ -149,7 +153,9 @@ def loaded(sidecar: Sidecar, options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rate", type=float, default=10_000)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--batch", type=int, default=512)

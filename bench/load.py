@@ -26,7 +26,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-RESULT: Final = ("row 1042 | shipped | Lisbon | 17.40 EUR | weight 2.1 kg | carrier DPD | updated 2026-11-02 ; " * 6)[:500]
+RESULT: Final = (
+    "row 1042 | shipped | Lisbon | 17.40 EUR | weight 2.1 kg | carrier DPD | updated 2026-11-02 ; " * 6
+)[:500]
 SESSIONS: Final = 200
 MARK: Final = 16
 TRACE_SPANS: Final = 16
@@ -53,8 +55,12 @@ class Template:
         """The request with new ids, arguments and times."""
         data = np.frombuffer(self.body, dtype=np.uint8).copy()
         traces = rng.integers(0, 256, (-(-self.trace_at.size // TRACE_SPANS), 16), dtype=np.uint8)
-        data[self.trace_at[:, None] + np.arange(16)] = np.repeat(traces, TRACE_SPANS, axis=0)[: self.trace_at.size]
-        data[self.span_at[:, None] + np.arange(8)] = rng.integers(0, 256, (self.span_at.size, 8), dtype=np.uint8)
+        data[self.trace_at[:, None] + np.arange(16)] = np.repeat(traces, TRACE_SPANS, axis=0)[
+            : self.trace_at.size
+        ]
+        data[self.span_at[:, None] + np.arange(8)] = rng.integers(
+            0, 256, (self.span_at.size, 8), dtype=np.uint8
+        )
         for at in (self.argument_at, self.call_at):
             data[at[:, None] + np.arange(MARK)] = rng.integers(97, 123, (at.size, MARK), dtype=np.uint8)
         for at, shift in ((self.start_at, 50_000_000), (self.end_at, 0)):
@@ -89,7 +95,9 @@ def template(spans: int) -> Template:
         for column, mark in zip(marks, changing, strict=False):
             column.append(mark)
     body = request.SerializeToString()
-    return Template(body, *(np.array([body.index(mark) for mark in column], dtype=np.int64) for column in marks))
+    return Template(
+        body, *(np.array([body.index(mark) for mark in column], dtype=np.int64) for column in marks)
+    )
 
 
 def _fill_http(span: Span, argument: str) -> None:
@@ -148,7 +156,9 @@ def run(url: str, rate: float, seconds: float, batch: int, connections: int) -> 
             time.sleep(max(0.0, due - time.monotonic()))
             body = bodies[int(rng.integers(len(bodies)))].fresh(rng, time.time_ns())
             while True:
-                connection.request("POST", f"{target.path}/v1/traces", body, {"content-type": "application/x-protobuf"})
+                connection.request(
+                    "POST", f"{target.path}/v1/traces", body, {"content-type": "application/x-protobuf"}
+                )
                 response = connection.getresponse()
                 response.read()
                 if response.status == http.client.OK:
@@ -160,7 +170,9 @@ def run(url: str, rate: float, seconds: float, batch: int, connections: int) -> 
                 state["acknowledged"] += batch
         connection.close()
 
-    threads = [threading.Thread(target=worker, args=(int.from_bytes(os.urandom(4)),)) for _ in range(connections)]
+    threads = [
+        threading.Thread(target=worker, args=(int.from_bytes(os.urandom(4)),)) for _ in range(connections)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -172,7 +184,9 @@ def run(url: str, rate: float, seconds: float, batch: int, connections: int) -> 
 
 def main() -> None:
     """Print the figures as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("url")
     parser.add_argument("--rate", type=float, default=10_000)
     parser.add_argument("--seconds", type=float, default=30)

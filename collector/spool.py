@@ -57,7 +57,7 @@ class SpoolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did: the position of the batch (0 when all of it had been seen) and rows new and known."""
+    """What an append did: the batch's position (0 when all of it had been seen), rows new and known."""
 
     seq: int
     fresh: int
@@ -75,7 +75,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """`max_bytes`: payload bytes kept before requests are refused. `horizon_ns`: how long an identity is known."""
+    """`max_bytes`: payload bytes at which requests are refused; `horizon_ns`: how long an identity is known."""
 
     max_bytes: int = 2 * 1024**3
     horizon_ns: int = 6 * 3600 * 10**9
@@ -111,7 +111,7 @@ class Spool:
         self._cache_bytes = 0
         self._cache_lock = threading.Lock()
         self._seen = SeenIdentities(limits.horizon_ns, limits.identities)
-        self._bytes = 0
+        self._size = 0
         self._since_trim = 0
         self._closing = False
         self._writer = self._open()
@@ -127,7 +127,7 @@ class Spool:
                 raise SpoolError(
                     f"{self._path}: written by another version (schema {version}, this is {SCHEMA_VERSION})"
                 )
-            self._bytes = connection.execute(
+            self._size = connection.execute(
                 "SELECT (SELECT coalesce(sum(length(payload)), 0) FROM batches)"
                 " + (SELECT coalesce(sum(length(payload)), 0) FROM derived)"
             ).fetchone()[0]
@@ -154,9 +154,9 @@ class Spool:
             self._news.notify_all()
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Payload bytes in the spool."""
-        return self._bytes
+        return self._size
 
     @property
     def known_identities(self) -> int:
@@ -167,7 +167,7 @@ class Spool:
         """Raise `Unavailable` when nothing more may be taken."""
         if self._closing:
             raise Unavailable("shutting down", RETRY_AFTER_ERROR)
-        if self._bytes >= self._limits.max_bytes:
+        if self._size >= self._limits.max_bytes:
             raise Unavailable("the spool is full; the store is not keeping up", RETRY_AFTER_FULL)
 
     def submit(self, run: Callable[[sqlite3.Connection], T]) -> Future[T]:
@@ -213,7 +213,7 @@ class Spool:
             (seq, received_ns, ids.tobytes()),
         )
         self._seen.add(ids, received_ns)
-        self._bytes += len(payload)
+        self._size += len(payload)
         self._remember(Spooled(seq, received_ns, batch))
         return Appended(seq, new, fresh.size - new)
 
@@ -242,7 +242,7 @@ class Spool:
 
     def _commit(self, group: Sequence[_Work[object]]) -> None:
         done: list[tuple[_Work[object], object, BaseException | None]] = []
-        before = self._bytes
+        before = self._size
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             for work in group:
@@ -252,7 +252,7 @@ class Spool:
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
-            self._bytes = before
+            self._size = before
             self._forget_uncommitted()
             for work in group:
                 work.future.set_exception(Unavailable(f"the spool cannot write: {error}", RETRY_AFTER_ERROR))
@@ -319,12 +319,12 @@ class Spool:
         ).fetchone()[0]
         if freed:
             connection.execute("DELETE FROM batches WHERE seq <= ?", (passed[0],))
-            self._bytes -= freed
+            self._size -= freed
 
     def add_derived(self, connection: sqlite3.Connection, rows: int, payload: bytes) -> None:
         """Within a piece of work: queue derived rows (steps) for the store."""
         connection.execute("INSERT INTO derived (rows, payload) VALUES (?, ?)", (rows, payload))
-        self._bytes += len(payload)
+        self._size += len(payload)
 
     def drop_derived(self, connection: sqlite3.Connection, upto: int) -> None:
         """Within a piece of work: delete derived rows up to and with `upto`; they are stored."""
@@ -332,7 +332,7 @@ class Spool:
             "SELECT coalesce(sum(length(payload)), 0) FROM derived WHERE seq <= ?", (upto,)
         ).fetchone()[0]
         connection.execute("DELETE FROM derived WHERE seq <= ?", (upto,))
-        self._bytes -= freed
+        self._size -= freed
 
     def _remember(self, spooled: Spooled) -> None:
         size = spooled.batch.columns.nbytes
@@ -365,7 +365,7 @@ class Spool:
         return int(row[0]) if row else 0
 
     def heads(self, after: int) -> list[tuple[int, str, int, int]]:
-        """(seq, signal, rows, received_ns) of committed batches after `after`, in order, without their payloads."""
+        """(seq, signal, rows, received_ns) of committed batches after `after`, in order."""
         return self.reader.execute(
             "SELECT seq, signal, rows, received_ns FROM batches WHERE seq > ? ORDER BY seq LIMIT 512",
             (after,),
@@ -388,7 +388,7 @@ class Spool:
             yield self.load(seq)
 
     def wait(self, generation: int, timeout: float) -> int:
-        """Wait until something was committed after `generation`, `timeout` seconds at most; the new generation."""
+        """Wait at most `timeout` seconds for a commit after `generation`; return the new generation."""
         with self._news:
             if self._generation == generation and not self._closing:
                 self._news.wait(timeout)

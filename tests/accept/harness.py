@@ -196,7 +196,9 @@ def attributes(values: Mapping[str, str]) -> list[KeyValue]:
 def request(spans: list[Span]) -> bytes:
     out = ExportTraceServiceRequest()
     resource = out.resource_spans.add()
-    resource.resource.attributes.extend(attributes({"service.name": "crash-agent", "service.instance.id": "crash-1"}))
+    resource.resource.attributes.extend(
+        attributes({"service.name": "crash-agent", "service.instance.id": "crash-1"})
+    )
     resource.scope_spans.add().spans.extend(spans)
     return out.SerializeToString()
 

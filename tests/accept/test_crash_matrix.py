@@ -44,11 +44,17 @@ def crash_matrix(folder: Path, on_call: OnCall, process: str, kills: int, seed: 
 
     sent = sum(client.spans for client in clients)
     assert served.stored("SELECT count(), uniqExact(TraceId, SpanId) FROM otel.otel_traces") == [[sent, sent]]
-    assert served.stored("SELECT sum(c) FROM (SELECT count() AS c FROM otel.otel_traces_trace_id_ts GROUP BY TraceId)")
+    assert served.stored(
+        "SELECT sum(c) FROM (SELECT count() AS c FROM otel.otel_traces_trace_id_ts GROUP BY TraceId)"
+    )
     assert served.stored("SELECT count() FROM (SELECT step_id FROM otel.steps GROUP BY step_id)") == [[sent]]
-    twice = served.stored("SELECT id, revision, count() AS c FROM otel.findings GROUP BY id, revision HAVING c > 1")
+    twice = served.stored(
+        "SELECT id, revision, count() AS c FROM otel.findings GROUP BY id, revision HAVING c > 1"
+    )
     assert twice == []
-    found = served.stored("SELECT session_id, uniqExact(id) FROM otel.findings WHERE severity = 'critical' GROUP BY session_id ORDER BY session_id")
+    found = served.stored(
+        "SELECT session_id, uniqExact(id) FROM otel.findings WHERE severity = 'critical' GROUP BY session_id ORDER BY session_id"
+    )
     assert found == [[session, 1] for session in loops]
 
 

@@ -83,7 +83,7 @@ def test_what_was_appended_is_read_in_order_and_again_after_reopening(spool: Spo
 def test_rows_that_were_seen_are_left_out_and_agent_rows_stay_in_step(spool: Spool) -> None:
     assert append(spool, batch(0, 4)) == (4, 0)
     assert append(spool, batch(2, 4)) == (2, 2)
-    second = list(spool.read(1))[0].batch
+    second = next(iter(spool.read(1))).batch
     assert second.columns.column("SpanName").to_pylist() == ["span 4", "span 5"]
     assert second.agent_rows.to_pylist() == [1]
 

@@ -1,0 +1,63 @@
+"""The HTTP API as an ASGI app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from api.auth import Denied
+from api.problems import ApiError, Problem, answer, invalid, unexpected
+from api.routes import alerts, breakers, check, findings, health, metrics
+from api.routes.check import CheckShortcut
+
+if TYPE_CHECKING:
+    from api.services import Services
+
+_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
+def create_app(services: Services) -> FastAPI:
+    """Build the app: every route, JSON for every refusal, `/v1/check` in front of all else."""
+    app = FastAPI(
+        title="Recloser",
+        version="1",
+        description="Alerts and circuit breakers for AI agents.",
+        openapi_url="/openapi.json",
+        docs_url=None,  # both pages would load scripts from elsewhere
+        redoc_url=None,
+    )
+    for resource in (check, breakers, alerts, findings, health, metrics):
+        app.include_router(resource.router(services))
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(Denied, _denied)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, unexpected)
+    app.add_middleware(CheckShortcut, services=services)
+    return app
+
+
+def _api_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)  # noqa: S101 - registered for this type only
+    return answer(error.status, error.problem)
+
+
+def _denied(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Denied)  # noqa: S101 - registered for this type only
+    headers = {"www-authenticate": "Bearer"} if error.status == 401 else None  # noqa: PLR2004 - HTTP's number
+    return answer(error.status, Problem(code="denied", detail=error.detail), headers)
+
+
+def _invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
+    return answer(422, invalid(error.errors(), ("body", "query", "path")))
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type only
+    code = _CODES.get(error.status_code, "error")
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    return answer(error.status_code, Problem(code=code, detail=detail), error.headers)

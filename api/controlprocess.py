@@ -1,0 +1,267 @@
+"""The control process: findings in; alerts, webhooks, breakers and the HTTP API out.
+
+It shares no interpreter with decoding, detection or the store, and imports nothing heavy, so that
+`/v1/check` stays fast while those are busy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import httpx
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from api.app import create_app
+from api.auth import Authority, Token, Verb
+from api.process import read_options, say_ready, set_up_logging
+from api.services import MetricsSource, Probe, Services
+from control.breakers import BreakerIndex, Breakers
+from control.db import ControlDb
+from control.delivery import Delivery
+from control.findings import SpoolFindings
+from control.metrics import ControlMetrics
+from control.notifiers.catalog import NotifierConfig, build
+from control.notifiers.webhook import WebhookConfig
+from control.outbox import Outbox
+from control.policy import Action, Policy, Reach, Rule
+from control.retry import RetryPolicy
+from control.service import Control, ControlLoop, LoopSettings
+from detectors.protocol import Severity
+
+_log = logging.getLogger(__name__)
+
+OnReady: TypeAlias = Callable[[int], None]
+"""Told the API's port once the process serves."""
+
+_STALLED_S: Final = 10.0
+_PEER_TIMEOUT_S: Final = 1.0
+_SWITCH_INTERVAL_S: Final = 0.0005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another process of the sidecar: `/readyz` waits until its metrics can be read, `/metrics` shows them."""
+
+    name: str
+    metrics_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlOptions:
+    """Everything that the control process needs to know. Port 0 picks one.
+
+    Raises `ValueError` when it would listen to others than this machine without tokens.
+    """
+
+    spool_path: Path
+    control_path: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    tokens: tuple[Token, ...] = ()
+    policy: Policy = field(default_factory=Policy)
+    destinations: tuple[NotifierConfig, ...] = ()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    loop: LoopSettings = field(default_factory=LoopSettings)
+    peers: tuple[Peer, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse to serve strangers."""
+        if not self.tokens and not _is_loopback(self.host):
+            raise ValueError(
+                f"host: {self.host} can be reached by others; set tokens, or listen on 127.0.0.1"
+            )
+
+
+class ControlProcess:
+    """All parts, built and wired. `start` begins to work, `stop` ends in order; both may be called twice."""
+
+    def __init__(self, options: ControlOptions) -> None:
+        registry = CollectorRegistry()
+        metrics = ControlMetrics(registry)
+        notifiers = build(options.destinations)
+        self._db = ControlDb(options.control_path)
+        self._source = SpoolFindings(options.spool_path)
+        outbox = Outbox(self._db, options.retry, now_ns=time.time_ns, random=random.random)
+        self._delivery = Delivery(outbox, notifiers, metrics, now_ns=time.time_ns)
+        index = BreakerIndex(options.policy.escalate_after)
+        control = Control(
+            db=self._db,
+            source=self._source,
+            policy=options.policy,
+            breakers=Breakers(self._db, index, time.time_ns),
+            outbox=outbox,
+            notifiers=notifiers,
+            delivery=self._delivery,
+            metrics=metrics,
+            now_ns=time.time_ns,
+        )
+        self._loop = ControlLoop(control, options.loop, time.monotonic)
+        self._control = control
+        self.services = Services(
+            control=control,
+            authority=Authority(options.tokens),
+            registry=registry,
+            now_ns=time.time_ns,
+            probes={"control": self._probe} | {peer.name: _peer_probe(peer) for peer in options.peers},
+            metrics_sources=tuple(_peer_metrics(peer) for peer in options.peers),
+        )
+
+    def start(self) -> None:
+        """Deliver what is pending, and follow the findings."""
+        self._delivery.start()
+        self._loop.start()
+
+    def stop(self) -> None:
+        """End the threads, then let go of the files."""
+        self._loop.stop()
+        self._delivery.stop()
+        self._source.close()
+        self._db.close()
+
+    def _probe(self) -> str | None:
+        if not self._loop.alive or time.monotonic() - self._loop.last_turn > _STALLED_S:
+            return "the control loop to go on"
+        if not self._delivery.alive:
+            return "the delivery workers to run"
+        return self._control.waiting_for
+
+
+def run_control(options: ControlOptions, on_ready: OnReady) -> None:
+    """Serve until SIGTERM or SIGINT; then finish open requests, end the threads and return."""
+    # A waiting event loop takes the interpreter back from a busy thread after this time, not after 5 ms.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    process = ControlProcess(options)
+    try:
+        with _listen(options.host, options.port) as listener:
+            process.start()
+            on_ready(listener.getsockname()[1])
+            _server(process.services).run(sockets=[listener])
+    finally:
+        process.stop()
+
+
+def main() -> None:
+    """Run as a child of the supervisor."""
+    given = read_options()
+    options = options_from(given)
+    set_up_logging("control", str(_mapping(given["settings"])["log_level"]))
+    run_control(options, lambda port: say_ready(port=port))
+
+
+def options_from(given: Mapping[str, object]) -> ControlOptions:
+    """Read what the supervisor says: the settings (`api.config.Settings` as plain data) and the ports."""
+    settings = _mapping(given["settings"])
+    data_dir = Path(settings["data_dir"])
+    host: str = settings["host"]
+    scheme = "https" if settings["tls"]["cert"] else "http"
+    return ControlOptions(
+        spool_path=data_dir / "spool.db",
+        control_path=data_dir / "control.db",
+        host=host,
+        port=int(str(given["api_port"])),
+        tokens=tuple(_token(n, token) for n, token in enumerate(settings["tokens"], start=1)),
+        policy=Policy(rules=tuple(_rule(n, rule) for n, rule in enumerate(settings["policy"], start=1))),
+        destinations=tuple(
+            WebhookConfig(name=hook["name"], url=hook["url"], secrets=tuple(hook["secrets"]))
+            for hook in settings["webhooks"]
+        ),
+        peers=(
+            Peer(name="ingest", metrics_url=f"{scheme}://{_reachable(host)}:{given['http_port']}/metrics"),
+        ),
+    )
+
+
+def _token(number: int, given: Mapping[str, Any]) -> Token:
+    verbs = {Verb(scope) for scope in given["scopes"] if scope in {verb.value for verb in Verb}}
+    return Token.of(given.get("name") or f"token-{number}", given["token"], verbs)
+
+
+def _rule(number: int, given: Mapping[str, Any]) -> Rule:
+    return Rule(
+        name=given["name"] or f"rule-{number}",
+        kinds=frozenset(given["kinds"]),
+        min_severity=Severity(given["min_severity"]),
+        reach=Reach(given["scope"]),
+        action=Action(given["action"]),
+        shadow=given["shadow"],
+    )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def _server(services: Services) -> uvicorn.Server:
+    config = uvicorn.Config(
+        create_app(services),
+        loop="uvloop",
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
+    return uvicorn.Server(config)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _reachable(host: str) -> str:
+    """Say how this machine reaches itself when `host` means "every address"."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with, not bound to
+    return f"[{reachable}]" if ":" in reachable else reachable
+
+
+def _peer_metrics(peer: Peer) -> MetricsSource:
+    def read() -> bytes:
+        try:
+            answer = httpx.get(peer.metrics_url, timeout=_PEER_TIMEOUT_S, trust_env=False)
+        except httpx.HTTPError as error:
+            _log.warning("the metrics of %s cannot be read: %s", peer.name, error)
+            return b""
+        return answer.content if answer.is_success else b""
+
+    return read
+
+
+def _peer_probe(peer: Peer) -> Probe:
+    def waiting_for() -> str | None:
+        try:
+            answer = httpx.get(peer.metrics_url, timeout=_PEER_TIMEOUT_S, trust_env=False)
+        except httpx.HTTPError as error:
+            return f"{peer.name} to answer ({type(error).__name__})"
+        return None if answer.is_success else f"{peer.name} to be well (HTTP {answer.status_code})"
+
+    return waiting_for

@@ -1,0 +1,44 @@
+"""Which token a route needs, and which refusals it documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+
+from api.problems import Problem
+from control.breakers import Actor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.auth import Caller, Verb
+    from api.services import Services
+
+_REFUSALS = {
+    401: "No token, or one that nobody knows.",
+    403: "The token does not allow this.",
+    404: "There is no such thing.",
+    409: "It makes no sense in the present state.",
+    413: "The body is too large.",
+    422: "A field is missing or wrong.",
+}
+
+
+def require(services: Services, verb: Verb) -> Callable[[Request], Caller]:
+    """Make a dependency that lets only callers with `verb` pass. Raises `api.auth.Denied`."""
+
+    def caller(request: Request) -> Caller:
+        return services.authority.admit(request.headers.get("authorization"), verb)
+
+    return caller
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Document refusals in OpenAPI."""
+    return {status: {"model": Problem, "description": _REFUSALS[status]} for status in statuses}
+
+
+def person(caller: Caller) -> Actor:
+    """Name the caller as the one who made a change."""
+    return Actor(type="person", id=caller.name)

@@ -1,0 +1,31 @@
+"""What the routes work with, built by the process that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from api.auth import Authority
+    from control.service import Control
+
+Probe: TypeAlias = Callable[[], str | None]
+"""Says what a part is waiting for, or None when it is ready. May block for a second at most."""
+
+MetricsSource: TypeAlias = Callable[[], bytes]
+"""Gives another process's metrics as Prometheus text; empty when it cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """`probes` are asked by `/readyz`; `metrics_sources` are appended to `/metrics`."""
+
+    control: Control
+    authority: Authority
+    registry: CollectorRegistry
+    now_ns: Callable[[], int]
+    probes: Mapping[str, Probe] = field(default_factory=dict)
+    metrics_sources: tuple[MetricsSource, ...] = ()
