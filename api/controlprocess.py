@@ -50,7 +50,7 @@ _SWITCH_INTERVAL_S: Final = 0.0005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Another process of the sidecar: `/readyz` waits until its metrics can be read, `/metrics` shows them."""
+    """Another process of the sidecar: `/readyz` waits for its metrics, `/metrics` shows them."""
 
     name: str
     metrics_url: str

@@ -169,7 +169,8 @@ def list_alerts(
 ) -> list[tuple[int, Alert]]:
     """Return (position, alert), the newest first; `before` is a position to go on from (exclusive)."""
     rows = connection.execute(
-        "SELECT seq, payload FROM alerts WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR session_id = ?2) "
+        "SELECT seq, payload FROM alerts "
+        "WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR session_id = ?2) "
         "AND (?3 IS NULL OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
         (None if state is None else state.value, session_id, before, limit),
     )
@@ -187,9 +188,8 @@ def get_alert(connection: sqlite3.Connection, alert_id: str) -> Alert:
 def _after(state: AlertState | None, event: AlertEvent) -> AlertState:
     after = ALERT_TRANSITIONS.get((state, event))
     if after is None:
-        raise IllegalAlertTransition(
-            f"an alert that is {state.value if state else 'unknown'} cannot {event.value}"
-        )
+        known = "unknown" if state is None else state.value
+        raise IllegalAlertTransition(f"an alert that is {known} cannot {event.value}")
     return after
 
 

@@ -155,8 +155,10 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The whole answer to a check. `message` is for the model, empty when allowed; `revision` is that of the
-    newest breaker change known; `ttl_ms` says how long a client may reuse the answer.
+    """The whole answer to a check.
+
+    `message` is for the model, empty when allowed; `revision` is that of the newest breaker change known;
+    `ttl_ms` says how long a client may reuse the answer.
     """
 
     decision: Decision

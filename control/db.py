@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-SqlValue: TypeAlias = "None | int | float | str | bytes"
+SqlValue: TypeAlias = "int | float | str | bytes | None"
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -116,7 +116,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE INDEX attempts_by_message ON attempts (outbox_seq);
     """,
 )
-"""Forward only: number N brings a file from `PRAGMA user_version` N-1 to N. Never edit one that was released."""
+"""Forward only: number N brings a file from `user_version` N-1 to N. Released ones are never edited."""
 
 
 class ControlDbError(Exception):

@@ -78,8 +78,9 @@ class Delivery:
             thread.join()
 
     async def attempt_next(self, name: str) -> float | None:
-        """Make the attempt that is due at a destination. Return the seconds until there may be another one:
-        0 at once, None when nothing waits.
+        """Make the attempt that is due at a destination, if one is.
+
+        Return the seconds until there may be another one: 0 at once, None when nothing waits.
         """
         turn = self._outbox.next(name)
         if isinstance(turn, NotYet):
@@ -134,7 +135,7 @@ class Delivery:
     async def _send(self, notifier: Notifier, due: Due, at_ns: int) -> Result:
         try:
             return await notifier.send(due.message, at_ns // _NS)
-        except Exception as error:  # a notifier's defect must not stop the others, nor lose the message
+        except Exception as error:  # noqa: BLE001 - a notifier's defect must not lose the message
             _log.exception("the notifier for %s failed unexpectedly", due.message.id)
             return Failed(f"notifier defect: {type(error).__name__}", about_message=True)
 

@@ -6,7 +6,6 @@ UNIQUE (id, revision))`; `payload` is a `detectors.protocol.Finding` as JSON, fi
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
@@ -110,7 +109,7 @@ class SpoolFindings:
 
     def _attached(self) -> bool:
         try:
-            status = os.stat(self._path)
+            status = self._path.stat()
         except OSError:
             self._detach("the spool to be created")
             return False
@@ -195,7 +194,8 @@ def list_findings(
 ) -> list[tuple[int, str]]:
     """Return (position, JSON) of the newest findings first, at their latest revision."""
     rows = connection.execute(
-        "SELECT seq, payload FROM findings WHERE (?1 IS NULL OR session_id = ?1) AND (?2 IS NULL OR kind = ?2) "
+        "SELECT seq, payload FROM findings "
+        "WHERE (?1 IS NULL OR session_id = ?1) AND (?2 IS NULL OR kind = ?2) "
         "AND (?3 IS NULL OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
         (session_id, kind, before, limit),
     )

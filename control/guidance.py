@@ -19,19 +19,19 @@ MAX_HUMAN_TEXT: Final = 2000
 _MAX_TOOL_NAME: Final = 80
 _UNUSUAL: Final = re.compile(r"[^\w.:/\-]+")
 _WHAT: Final = {
-    "doom_loop": "has repeated the same call {n} times and got the same answer each time; nothing changed in between",
+    "doom_loop": "has made the same call {n} times and learned nothing new from it",
     "flail": "has failed {n} times in the same way while only its arguments were varied",
     "retry_storm": "has been retried {n} times against a target that keeps failing",
     "known_dead_call": "has been repeated {n} times although its failure is permanent",
     "cascade": "has failed {n} times because of one earlier failure",
 }
 _DENY: Final = (
-    "Do not call it again with these or similar arguments. Use what you already know, take another approach or "
-    "another tool, or, if there is none, say what is blocking you and ask for help."
+    "Do not call it again with these or similar arguments. Use what you already know, take another approach "
+    "or another tool, or, if there is none, say what is blocking you and ask for help."
 )
 _HALT: Final = (
-    "This run has been stopped. Do not call any more tools. Finish now: say what you were trying to do, what you "
-    "tried, and what is blocking you, so that a person can take over."
+    "This run has been stopped. Do not call any more tools. Finish now: say what you were trying to do, what "
+    "you tried, and what is blocking you, so that a person can take over."
 )
 
 
@@ -42,7 +42,7 @@ def for_model(finding: Finding, scope: Scope, action: Action) -> str:
     >>> stuck = Finding(id="a", kind="doom_loop", severity=Severity.CRITICAL, session_id="s", started_at=0,
     ...     detected_at=0, occurrences=6, summary="", tool="fetch_page")
     >>> for_model(stuck, Scope(session="s", tool="fetch_page"), Action.DENY)[:57]
-    "Stopped by Recloser: the tool 'fetch_page' has repeated t"
+    "Stopped by Recloser: the tool 'fetch_page' has made the s"
     """
     tool = scope.tool or finding.tool
     subject = f"the tool '{_plain(tool)}'" if tool else "this run"

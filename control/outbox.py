@@ -57,8 +57,10 @@ Next: TypeAlias = Due | NotYet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A destination as it stands: `held_until_ns` lies ahead while it is left alone after failures, and
-    `disabled_ns` is when it answered 410, None when it is in use.
+    """A destination as it stands.
+
+    `held_until_ns` lies ahead while it is left alone after failures; `disabled_ns` is when it answered 410,
+    None when it is in use.
     """
 
     name: str
@@ -216,7 +218,8 @@ def list_destinations(connection: sqlite3.Connection) -> list[Destination]:
     """Return all destinations by name, those without configuration included while something waits."""
     rows = connection.execute(
         "SELECT d.*, count(o.seq) AS pending, min(o.created_ns) AS oldest FROM destinations AS d "
-        "LEFT JOIN outbox AS o ON o.destination = d.name AND o.state = 'pending' GROUP BY d.name ORDER BY d.name"
+        "LEFT JOIN outbox AS o ON o.destination = d.name AND o.state = 'pending' "
+        "GROUP BY d.name ORDER BY d.name"
     )
     return [
         Destination(

@@ -43,8 +43,9 @@ class Scope:
     tool: str | None = None
 
     def covers(self, tool: str | None) -> bool:
-        """Tell whether a call of `tool` in this session is meant. A call that names no tool is only covered
-        by a breaker over the whole session.
+        """Tell whether a call of `tool` in this session is meant.
+
+        A call that names no tool is only covered by a breaker over the whole session.
         """
         return self.tool is None or self.tool == tool
 

@@ -162,7 +162,7 @@ class Control:
             tx.after_commit(self.metrics.malformed.inc)
         except sqlite3.Error:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - one row must not keep all others from being decided
             _log.exception("row %d of the spool cannot be decided", row.seq)
             tx.after_commit(self.metrics.malformed.inc)
 
@@ -250,7 +250,7 @@ class ControlLoop:
             except sqlite3.Error:
                 _log.exception("control.db cannot be used; trying again")
                 pause = self._settings.trouble_pause_s
-            except Exception:  # alerts and breakers must go on whatever one turn ran into
+            except Exception:  # noqa: BLE001 - alerts and breakers go on whatever one turn ran into
                 _log.exception("the control loop failed; trying again")
                 pause = self._settings.trouble_pause_s
             self._stop.wait(pause)

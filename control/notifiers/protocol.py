@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What happened, before a destination's format: `type` is `alert.firing` or `alert.resolved`, `at_ns`
-    when (unix ns), `data` the alert as the API shows it.
+    """What happened, before a destination's format.
+
+    `type` is `alert.firing` or `alert.resolved`, `at_ns` when it happened (unix ns), `data` the alert.
     """
 
     type: str
@@ -65,9 +66,11 @@ Result: TypeAlias = Delivered | Failed | Gone
 
 
 class Notifier(Protocol):
-    """Delivers to one destination. The rules that `tests/contracts/test_notifiers.py` checks: `render` is
-    pure; `send` never raises for what the network or the destination does, does not follow redirects, ends
-    within its time limit, and sends the same id and body at every attempt.
+    """Delivers to one destination.
+
+    The rules that `tests/contracts/test_notifiers.py` checks: `render` is pure; `send` never raises for what
+    the network or the destination does, does not follow redirects, ends within its time limit, and sends the
+    same id and body at every attempt.
     """
 
     @property

@@ -29,7 +29,7 @@ _SECRET_BYTES: Final = range(24, 65)
 _MAX_TEXT: Final = 2000
 _MAX_SHORT_TEXT: Final = 150
 _ABOUT_MESSAGE: Final = frozenset({400, 409, 411, 412, 413, 415, 422, 431})
-"""Answers that blame the message. All other failures blame the destination: its address, its access, itself."""
+"""Answers that blame the message. All others blame the destination: its address, its access, itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
