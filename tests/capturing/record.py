@@ -1,6 +1,6 @@
 """Record one capture: start both servers, run a framework's program against them, and write meta.json.
 
-    record.py FRAMEWORK VARIANT [--recorded yes|no|unknown] [--fail TEXT] [--out DIR] -- COMMAND ...
+    record.py FRAMEWORK VARIANT [--recorded yes|no|unknown] [--fail TEXT] [--modules DIR] [--out DIR] -- COMMAND ...
 
 The command runs in a copy of this folder, so that the stack traces on the wire do not tell where the project lies,
 with the model's address in STUB_URL and OPENAI_BASE_URL, the receiver's in
@@ -51,6 +51,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--recorded", choices=RECORDED, default="yes", help="whether the wire carries the arguments")
     parser.add_argument("--fail", default="tool raises", help="how tools fail")
     parser.add_argument("--out", type=Path, default=CAPTURES)
+    parser.add_argument("--modules", type=Path, help="node_modules folder to link beside the programs")
     parser.add_argument("--timeout", type=float, default=150)
     parser.add_argument("command", nargs="+")
     return parser.parse_args()
@@ -87,6 +88,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         programs = shutil.copytree(Path(__file__).parent, scratch / "recording")
+        if asked.modules:
+            (programs / "node_modules").symlink_to(asked.modules.resolve())
         urls = [f"http://127.0.0.1:{server.server_address[1]}" for server in (stub, receiver)]
         run = subprocess.run(  # noqa: S603 - the command is the developer's own
             asked.command, cwd=programs, env=environment(*urls, scratch), timeout=asked.timeout, check=False
