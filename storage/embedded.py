@@ -50,7 +50,8 @@ def serve_embedded(options: EmbeddedOptions, ready: Callable[[int], object]) -> 
     """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C goes to all; the supervisor ends us in turn
+    # A terminal's Ctrl-C goes to all processes; the store ends last, when the supervisor says so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_stop_with_parent, args=(stop,), daemon=True, name="parent-watch").start()
     try:
         with exclusive(options.data_dir):
@@ -61,8 +62,8 @@ def serve_embedded(options: EmbeddedOptions, ready: Callable[[int], object]) -> 
 
 def _serve(options: EmbeddedOptions, ready: Callable[[int], object], stop: threading.Event) -> None:
     # Here, not above: whoever passes EmbeddedOptions around must not load the engine.
-    from storage.endpoint import Endpoint  # noqa: PLC0415
-    from storage.engine import Engine, EngineError  # noqa: PLC0415
+    from storage.endpoint import Endpoint
+    from storage.engine import Engine, EngineError
 
     try:
         engine = Engine(engine_address(options))

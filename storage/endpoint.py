@@ -29,6 +29,9 @@ from storage.httprequest import (
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
+    from typing import TypeAlias
+
+    _Socket: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 
 _MAX_CONNECTIONS: Final = 64
 _IDLE_TIMEOUT_S: Final = 300
@@ -70,11 +73,11 @@ class Endpoint(ThreadingHTTPServer):
         """Compare in constant time."""
         return hmac.compare_digest(secret.encode(), self._secret)
 
-    def verify_request(self, request: object, client_address: object) -> bool:
+    def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - inherited
         """Take a connection unless there are too many."""
         return self._connections.acquire(blocking=False)
 
-    def process_request_thread(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+    def process_request_thread(self, request: _Socket, client_address: object) -> None:
         """Serve one connection to its end."""
         try:
             super().process_request_thread(request, client_address)
@@ -203,7 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
         left = min(int(self.headers.get("Content-Length") or 0), _DISCARD_LIMIT)
         while left > 0 and (piece := self.rfile.read(min(left, 65536))):
             left -= len(piece)
-        self._answer(status, f"{message}\n".encode(), {"X-ClickHouse-Exception-Code": str(code)} if code else {})
+        headers = {"X-ClickHouse-Exception-Code": str(code)} if code else {}
+        self._answer(status, f"{message}\n".encode(), headers)
 
     def _answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)

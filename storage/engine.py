@@ -27,7 +27,8 @@ class EngineError(Exception):
     def __init__(self, message: str, code: int | None = None) -> None:
         found = _ERROR_CODE.search(message)
         self.code = code if code is not None else int(found[1]) if found else 1002
-        super().__init__(message[found.start() :] if found else f"Code: {self.code}. DB::Exception: {message}")
+        told = message[found.start() :] if found else f"Code: {self.code}. DB::Exception: {message}"
+        super().__init__(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Engine:
         with self._lock:
             if session:
                 if session in self._busy_sessions:
-                    raise EngineError(f"Session {session} is locked by a concurrent client. (SESSION_IS_LOCKED)", 373)
+                    raise EngineError(f"Session {session} is locked. (SESSION_IS_LOCKED)", 373)
                 self._busy_sessions.add(session)
             idle = self._idle.get(key)
             if idle:

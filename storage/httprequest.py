@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.parser import BytesParser
 from email.policy import HTTP
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
 MAX_BODY_BYTES: Final = 512 * 1024 * 1024
@@ -48,6 +48,14 @@ _INSERT: Final = re.compile(
 )
 _TRAILING_FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*\Z", re.IGNORECASE)
 _STATEMENT_LIMIT: Final = 256 * 1024
+
+
+class Headers(Protocol):
+    """Header fields by name, without regard to case."""
+
+    def get(self, name: str, /) -> str | None:
+        """Return one field's value, None when it is absent."""
+        ...
 
 
 class BadRequest(Exception):  # noqa: N818 - names the HTTP status that it becomes
@@ -87,11 +95,8 @@ class Request:
     parameters: Mapping[str, str]
 
 
-def read_request(query_string: str, headers: Mapping[str, str], body: bytes) -> Request:
-    """Read a request from its parts; `headers` are looked up without regard to case by the caller's mapping.
-
-    Raises `BadRequest`.
-    """
+def read_request(query_string: str, headers: Headers, body: bytes) -> Request:
+    """Read a request from its parts. Raises `BadRequest`."""
     fields = dict(parse_qsl(query_string, keep_blank_values=True))
     content_type = headers.get("Content-Type") or ""
     body = decompressed(body, headers.get("Content-Encoding") or "")
@@ -115,7 +120,7 @@ def read_request(query_string: str, headers: Mapping[str, str], body: bytes) -> 
     )
 
 
-def presented_secret(headers: Mapping[str, str]) -> str:
+def presented_secret(headers: Headers) -> str:
     """The secret that a request shows, by ClickHouse's own header or by basic authentication; "" for none."""
     key = headers.get("X-ClickHouse-Key")
     if key:
@@ -183,9 +188,7 @@ def _text(data: bytes) -> str:
 
 
 def _form_fields(content_type: str, body: bytes) -> dict[str, str]:
-    message = BytesParser(policy=HTTP).parsebytes(
-        f"Content-Type: {content_type}\r\n\r\n".encode() + body
-    )
+    message = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + body)
     fields: dict[str, str] = {}
     for part in message.iter_parts() if message.is_multipart() else ():
         name = part.get_param("name", header="content-disposition")

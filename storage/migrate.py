@@ -83,17 +83,19 @@ def pending(known: Sequence[Migration], applied: dict[int, str]) -> list[Migrati
     newest = known[-1].version if known else 0
     unknown = sorted(version for version in applied if version > newest)
     if unknown:
-        raise SchemaError(f"the store has schema version {unknown[-1]}, this program knows {newest}: update it")
+        raise SchemaError(f"the store has schema {unknown[-1]}, this program knows {newest}: update it")
     for migration in known:
         if applied.get(migration.version, migration.checksum) != migration.checksum:
-            raise SchemaError(f"migration {migration.version:04}_{migration.name} was changed after it was applied")
+            raise SchemaError(
+                f"migration {migration.version:04}_{migration.name} has changed since it was applied"
+            )
     return [migration for migration in known if migration.version not in applied]
 
 
 def split_statements(sql: str) -> list[str]:
-    """Split at semicolons outside strings and comments; comments are left out.
+    r"""Split at semicolons outside strings and comments; comments are left out.
 
-    >>> split_statements("SELECT ';' -- one; still one\\n; SELECT 2 /* ; */;")
+    >>> split_statements("SELECT ';' -- one; still one\n; SELECT 2 /* ; */;")
     ["SELECT ';'", 'SELECT 2']
     """
     statements = [""]

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import orjson
 import pyarrow as pa
 
-from collector.step import Json, Step
+from collector.step import Json, SessionsMerged, Step
 from detectors.protocol import Finding
 
 T = TypeVar("T")
@@ -101,6 +101,10 @@ _STEP: Final[tuple[Column[Step], ...]] = (
     ("convention", TEXT, lambda s: s.convention),
     ("late", pa.bool_(), lambda s: s.late),
 )
+_MERGE: Final[tuple[Column[SessionsMerged], ...]] = (
+    ("old", TEXT, lambda m: m.old),
+    ("new", TEXT, lambda m: m.new),
+)
 _FINDING: Final[tuple[Column[Finding], ...]] = (
     ("id", TEXT, lambda f: f.id),
     ("revision", pa.uint32(), lambda f: f.revision),
@@ -161,6 +165,11 @@ def step_rows(steps: Sequence[Step]) -> pa.RecordBatch:
     return _columns(_STEP, steps)
 
 
+def session_merge_rows(merges: Sequence[SessionsMerged]) -> pa.RecordBatch:
+    """One row a merge."""
+    return _columns(_MERGE, merges)
+
+
 def finding_rows(findings: Sequence[Finding]) -> pa.RecordBatch:
     """One row a finding and revision, its evidence as JSON text."""
     return _columns(_FINDING, findings)
@@ -177,10 +186,10 @@ def breaker_event_rows(events: Sequence[BreakerEventRow]) -> pa.RecordBatch:
 
 
 def json_text(value: Json) -> str:
-    """JSON as compact text, whatever the size of its integers and the state of its strings.
+    r"""JSON as compact text, whatever the size of its integers and the state of its strings.
 
-    >>> json_text({"n": 2**70, "t": "\\ud800"})
-    '{"n":1180591620717411303424,"t":"\\\\ud800"}'
+    >>> json_text({"n": 2**70, "t": "\ud800"})
+    '{"n":1180591620717411303424,"t":"\\ud800"}'
     """
     try:
         return orjson.dumps(value, default=dict).decode()

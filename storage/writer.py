@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.batch import TIMESTAMP
 from collector.consumer import Rejected
@@ -105,23 +105,21 @@ def _within_partitions(rows: pa.RecordBatch, time: str | None) -> Iterator[tuple
     if time is None:
         yield "", rows
         return
-    ns = rows.column(time).cast(pa.int64())
-    first, last = pc.min_max(ns).as_py().values()
-    if first < 0 or last > _LAST_NS:
-        ns = pc.min_element_wise(pc.max_element_wise(ns, 0), _LAST_NS)
-        rows = rows.set_column(rows.schema.get_field_index(time), rows.schema.field(time), ns.cast(TIMESTAMP))
-        first, last = max(first, 0), min(last, _LAST_NS)
-    if last - first < _MAX_DAYS * _DAY_NS:
+    ns = rows.column(time).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if ns.min() < 0 or ns.max() > _LAST_NS:
+        ns = ns.clip(0, _LAST_NS)
+        field = rows.schema.get_field_index(time)
+        rows = rows.set_column(field, rows.schema.field(field), pa.array(ns).cast(TIMESTAMP))
+    if ns.max() - ns.min() < _MAX_DAYS * _DAY_NS:
         yield "", rows
         return
-    days = pc.divide(ns, _DAY_NS)
-    known = sorted(days.unique().to_pylist())
-    if len(known) <= _MAX_DAYS:
+    days, day_of_row = np.unique(ns // _DAY_NS, return_inverse=True)
+    if days.size <= _MAX_DAYS:
         yield "", rows
         return
-    for start in range(0, len(known), _MAX_DAYS):
-        wanted = pa.array(known[start : start + _MAX_DAYS], type=pa.int64())
-        yield f"/{start // _MAX_DAYS}", rows.filter(pc.is_in(days, wanted))
+    for start in range(0, days.size, _MAX_DAYS):
+        inside = (day_of_row >= start) & (day_of_row < start + _MAX_DAYS)
+        yield f"/{start // _MAX_DAYS}", rows.filter(pa.array(inside))
 
 
 def _settings(token: str) -> dict[str, Value]:

@@ -70,7 +70,8 @@ CREATE TABLE IF NOT EXISTS otel_traces
     INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,
     INDEX idx_conversation_id ConversationId TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX idx_span_attr_key mapKeys(SpanAttributes) TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX idx_duration Duration TYPE minmax GRANULARITY 1
+    INDEX idx_duration Duration TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
 )
 ENGINE = MergeTree
 PARTITION BY toDate(Timestamp)

@@ -48,3 +48,17 @@ ENGINE = ReplacingMergeTree(revision)
 PARTITION BY toDate(start_time)
 ORDER BY (session_id, start_time, step_id)
 SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+-- Sessions that turned out to be one: steps stored under `old` belong to `new`.
+CREATE TABLE IF NOT EXISTS session_merges
+(
+    old String CODEC(ZSTD(1)),
+    new String CODEC(ZSTD(1)),
+    merged_at DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+
+    INDEX idx_new new TYPE bloom_filter(0.01) GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(merged_at)
+PARTITION BY toYYYYMM(merged_at)
+ORDER BY (old, new)
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
