@@ -1,0 +1,47 @@
+"""OpenLLMetry (Traceloop): `traceloop.*` attributes, decorators without operation names, tasks that are no tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from collector.batch import Signal
+from collector.conventions import generic
+from collector.conventions.observation import Observation, Telling, ToolFacts
+from collector.conventions.values import arguments_of, brought, parse
+from collector.record import Record
+
+NAME: Final = "traceloop"
+_TOOL_TASKS: Final = ("FunctionTool.task", "QueryEngineTool.task", "RetrieverTool.task")
+
+
+def read(record: Record) -> Observation | None:
+    """Read a span of one of Traceloop's instrumentations or of its SDK's decorators."""
+    if record.signal is Signal.LOGS:
+        return generic.observe(record, NAME)
+    attributes = record.attributes
+    kind = attributes.get("traceloop.span.kind", "")
+    if kind == "task" or record.name.endswith(".task"):
+        if record.name in _TOOL_TASKS:
+            return _tool_task(record)
+        return generic.base(record, Telling.CONTEXT, NAME)
+    observation = generic.observe(record, NAME)
+    if observation is not None and observation.telling is Telling.AGENT and record.name == "crewai.workflow":
+        return replace(observation, name="")
+    return observation
+
+
+def _tool_task(record: Record) -> Observation:
+    """LlamaIndex: the tool's name is only in the output; a call that failed has no span at all."""
+    output = parse(record.attributes.get("traceloop.entity.output", ""))
+    name = output.get("tool_name") if isinstance(output, Mapping) else None
+    if not isinstance(name, str) or not name:
+        return generic.base(record, Telling.CONTEXT, NAME)
+    seen = brought(output)
+    failed, error = generic.told_by_status(record)
+    tool = ToolFacts(
+        name, arguments=arguments_of(record.attributes.get("traceloop.entity.input", ""), name), result=seen.text,
+        failed=failed or seen.failed, error=error or seen.error,
+    )  # fmt: skip
+    return generic.base(record, Telling.TOOL, NAME, tool=tool)
