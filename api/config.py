@@ -32,8 +32,8 @@ class Section(BaseModel):
 class Tls(Section):
     """Certificate and key (PEM files) of the OTLP receivers; both or none."""
 
-    cert: Path | None = None
-    key: Path | None = None
+    cert: Path | None = Field(None, description="Certificate chain, PEM")
+    key: Path | None = Field(None, description="Private key, PEM")
 
 
 class Ingest(Section):
@@ -56,9 +56,9 @@ class Ingest(Section):
 class ClickHouse(Section):
     """Where spans are kept. No URL: the embedded store under the data directory."""
 
-    url: str | None = None
-    user: str = "default"
-    password: SecretStr = SecretStr("")
+    url: str | None = Field(None, description="HTTP interface of a server; none: the embedded store")
+    user: str = Field("default", description="User of the server")
+    password: SecretStr = Field(SecretStr(""), description="Password of that user")
     ttl_days: int = Field(30, ge=0, description="Days until rows are dropped; 0 keeps them")
     memory_bytes: int = Field(1_000_000_000, gt=0, description="Memory limit of the embedded engine")
 
@@ -73,35 +73,44 @@ class ClickHouse(Section):
 class Redaction(Section):
     """What is taken out of spans before anything is written, besides secrets of common shapes."""
 
-    keys: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
-    hash_only: bool = False
+    keys: tuple[str, ...] = Field(
+        (), description="Names whose values are secret, of attributes and inside JSON"
+    )
+    patterns: tuple[str, ...] = Field((), description="Regular expressions (RE2) of what is secret")
+    hash_only: bool = Field(
+        default=False, description="Keep no content, only hashes by which calls still compare"
+    )
 
 
 class Webhook(Section):
     """One destination of alerts, signed by Standard Webhooks. Several secrets: rotation."""
 
-    name: str = "default"
-    url: str
-    secrets: tuple[SecretStr, ...] = Field(min_length=1)
+    name: str = Field("default", description="Its name in the ledger and in metrics")
+    url: str = Field(description="http or https address")
+    secrets: tuple[SecretStr, ...] = Field(
+        min_length=1, description="`whsec_` and base64 of 24 to 64 bytes each"
+    )
 
 
 class PolicyRule(Section):
     """A finding of one of `kinds` and at least `min_severity` trips a breaker over `scope`."""
 
-    name: str = ""
-    kinds: tuple[str, ...] = ("doom_loop",)
-    min_severity: Literal["info", "warning", "critical"] = "critical"
-    scope: Literal["session", "session_tool"] = "session"
-    action: Literal["deny", "halt"] = "deny"
-    shadow: bool = False
+    name: str = Field("", description="Its name in breakers and audit")
+    kinds: tuple[str, ...] = Field(("doom_loop",), description="Finding kinds; empty means all")
+    min_severity: Literal["info", "warning", "critical"] = Field("critical", description="Least severity")
+    scope: Literal["session", "session_tool"] = Field("session", description="What the breaker stops")
+    action: Literal["deny", "halt"] = Field("deny", description="`deny` refuses calls, `halt` ends the run")
+    shadow: bool = Field(default=False, description="Record what would have been stopped, stop nothing")
 
 
 class Token(Section):
     """A bearer token. Scopes: ingest (send spans), check, read, operate (reset breakers)."""
 
-    token: SecretStr
-    scopes: tuple[Literal["ingest", "check", "read", "operate"], ...] = ("read",)
+    name: str = Field("", description="Who it is for; written into the audit")
+    token: SecretStr = Field(min_length=16, description="The secret, 16 characters or more")
+    scopes: tuple[Literal["ingest", "check", "read", "operate"], ...] = Field(
+        ("read",), description="What it allows: send spans, ask, look, reset breakers"
+    )
 
 
 class Settings(BaseSettings):
@@ -111,12 +120,15 @@ class Settings(BaseSettings):
         env_prefix="RECLOSER_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
-    data_dir: Path = Field(default_factory=lambda: Path.home() / ".local/share/recloser")
+    data_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".local/share/recloser",
+        description="Spool, control database and embedded store",
+    )
     host: str = Field("127.0.0.1", description="Address that the receivers and the API bind to")
-    otlp_http_port: Port = 4318
-    otlp_grpc_port: Port = 4317
-    api_port: Port = 4319
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    otlp_http_port: Port = Field(4318, description="OTLP/HTTP; 0 picks a free port")
+    otlp_grpc_port: Port = Field(4317, description="OTLP/gRPC; 0 picks a free port")
+    api_port: Port = Field(4319, description="HTTP API; 0 picks a free port")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged")
     ingest: Ingest = Ingest()  # type: ignore[call-arg]  # every field has a default
     clickhouse: ClickHouse = ClickHouse()  # type: ignore[call-arg]  # every field has a default
     redaction: Redaction = Redaction()
