@@ -1,7 +1,7 @@
 """Google ADK with a scripted model and its own tracer.
 
 pip: google-adk opentelemetry-sdk opentelemetry-exporter-otlp-proto-http openinference-instrumentation-google-adk.
-usage: adk_agent.py native|openinference [main|agenttool]
+usage: adk_agent.py native|openinference [main|agenttool|main-plugin]
 """
 
 import sys
@@ -58,18 +58,22 @@ class Stub(BaseLlm):
 
 class Catch(BasePlugin):
     async def on_tool_error_callback(self, *, tool, tool_args, tool_context, error):
-        return {"status": "error", "error_message": str(error)}
+        return {"status": "error", "error_message": str(error)} if "plugin" in KIND else None
 
     async def after_tool_callback(self, *, tool, tool_args, tool_context, result):
         if tool.name == "researcher":
             scenario.note_call("researcher", tool_args, failed=False)
 
 
+def on_tool_error(tool, args, tool_context, error):
+    return {"error": str(error)}
+
+
 model = Stub(model="stub-model")
 tools = list(scenario.TOOLS)
 if KIND == "agenttool":
-    tools = [AgentTool(LlmAgent(name="researcher", model=model, tools=scenario.TOOLS))]
-agent = LlmAgent(name="ops_agent", model=model, tools=tools)
+    tools = [AgentTool(LlmAgent(name="researcher", model=model, tools=scenario.TOOLS, on_tool_error_callback=on_tool_error))]
+agent = LlmAgent(name="ops_agent", model=model, tools=tools, on_tool_error_callback=on_tool_error)
 
 
 async def main() -> None:
@@ -83,7 +87,7 @@ async def main() -> None:
 scenario.run(main())
 scenario.write_notes(
     ["google-adk", "google-genai", "openinference-instrumentation-google-adk", "opentelemetry-sdk"],
-    scenario.MAIN if KIND == "main" else KIND,
+    scenario.MAIN if KIND.startswith("main") else KIND,
     instrumentation=HOW,
     session_id_passed="sess-adk-1",
     user_id_passed="user-7",
