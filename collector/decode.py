@@ -26,10 +26,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
@@ -39,7 +38,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from collector.agent_markers import is_agent_key, is_agent_name, is_agent_scope, is_agent_service
-from collector.batch import ATTRIBUTES, LOG_SCHEMA, SPAN_SCHEMA, TIMESTAMP, Batch, Decoded, Signal
+from collector.batch import LOG_SCHEMA, SPAN_SCHEMA, TIMESTAMP, Batch, Decoded, Signal
 from collector.consumer import Rejected, TooLarge
 from collector.otlp_columns import (
     Attributes,
@@ -48,7 +47,6 @@ from collector.otlp_columns import (
     Uint64s,
     all_zero,
     any_of_row,
-    attributes,
     fixed_words,
     hex_text,
     is_in,
@@ -62,7 +60,7 @@ from collector.otlp_columns import (
 from collector.otlp_descriptor import columns_of, message_class
 from collector.otlp_json import transcode
 from collector.otlp_values import Note, texts
-from collector.redact import Redactor
+from collector.redact import Field, Redactor
 
 MAX_DAYS: Final = 90
 """Calendar days in one batch; ClickHouse refuses an insert into more than 100 partitions."""
@@ -153,52 +151,64 @@ def _keep(request: _Request, good: Bools) -> _Request:
 # --- traces
 
 
-def _spans(
-    request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]
-) -> Batch | None:
+def _spans(request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]) -> Batch | None:
     request = _keep(request, _good_spans(request.records, rejected))
     if len(request.records) == 0:
         return None
     field = request.records.field
-    own = attributes(field("attributes"), redactor, note)
-    shared = _Shared.of(request, redactor, note)
+    own = Attributes.of(field("attributes"), note)
+    head = _Head.of(request, note)
+    events = _Nested.of(field("events"), note)
+    links = _Nested.of(field("links"), note)
+    message, code = field("status").flatten()
+    cleaned = redactor.fields(
+        {
+            "name": Field(field("name")),
+            "state": Field(field("trace_state")),
+            "message": Field(or_empty(message), sentence=True),
+            "event.name": Field(events.field("name")),
+            "link.state": Field(links.field("trace_state")),
+            **own.fields("own"),
+            **head.fields(),
+            **events.attributes.fields("event"),
+            **links.attributes.fields("link"),
+        }
+    )
+    own = own.redacted("own", cleaned)
+    shared = head.shared(request, cleaned)
     start, duration = _span_times(
         numbers(field("start_time_unix_nano")), numbers(field("end_time_unix_nano")), now_ns, note
     )
-    status_message, status_code = field("status").flatten()
-    names = redactor.texts(field("name"))
-    events = _Events.of(field("events"), redactor, note)
-    parent = field("parent_span_id")
     columns = {
         "Timestamp": _timestamps(start),
         "TraceId": hex_text(field("trace_id")),
         "SpanId": hex_text(field("span_id")),
-        "ParentSpanId": _blanked(hex_text(parent), all_zero(parent)),
-        "TraceState": redactor.texts(field("trace_state")),
-        "SpanName": names,
+        "ParentSpanId": _id_text(field("parent_span_id")),
+        "TraceState": cleaned["state"],
+        "SpanName": cleaned["name"],
         "SpanKind": labels(field("kind"), _KINDS),
-        "ServiceName": shared.service,
-        "ResourceAttributes": shared.resource_attributes,
-        "ScopeName": shared.scope_name,
-        "ScopeVersion": shared.scope_version,
         "SpanAttributes": own.column(),
         "Duration": pa.array(duration),
-        "StatusCode": labels(pc.fill_null(status_code, 0), _STATUS),
-        "StatusMessage": redactor.messages(or_empty(status_message)),
-        **events.columns(),
-        **_links(field("links"), redactor, note),
+        "StatusCode": labels(pc.fill_null(code, 0), _STATUS),
+        "StatusMessage": cleaned["message"],
+        "Events.Timestamp": events.column(_event_times(events.field("time_unix_nano"))),
+        "Events.Name": events.column(cleaned["event.name"]),
+        "Events.Attributes": events.column(events.attributes.redacted("event", cleaned).column()),
+        "Links.TraceId": links.column(hex_text(links.field("trace_id"))),
+        "Links.SpanId": links.column(hex_text(links.field("span_id"))),
+        "Links.TraceState": links.column(cleaned["link.state"]),
+        "Links.Attributes": links.column(links.attributes.redacted("link", cleaned).column()),
+        **shared,
     }
     marked = (
-        own.rows_with(_agent_keys(own))
-        | is_in(shared.scope_name, is_agent_scope)
-        | is_in(names, is_agent_name)
-        | events.of_agents
+        own.rows_with(is_agent_key)
+        | is_in(shared["ScopeName"], is_agent_scope)
+        | is_in(cleaned["name"], is_agent_name)
+        | events.rows_where(is_in(cleaned["event.name"], is_agent_name) | events.attributes.rows_with(is_agent_key))
     )
-    trace_words = fixed_words(field("trace_id"), 2)
-    identity = mixed(trace_words[:, 0], trace_words[:, 1], fixed_words(field("span_id"), 1)[:, 0])
-    return Batch(
-        Signal.TRACES, _record_batch(columns, SPAN_SCHEMA), pa.array(identity), _positions(marked)
-    )
+    trace = fixed_words(field("trace_id"), 2)
+    identity = mixed(trace[:, 0], trace[:, 1], fixed_words(field("span_id"), 1)[:, 0])
+    return _batch(Signal.TRACES, columns, SPAN_SCHEMA, identity, marked)
 
 
 def _good_spans(spans: pa.StructArray, rejected: Counter[str]) -> Bools:
@@ -238,86 +248,74 @@ def _span_times(start: Uint64s, end: Uint64s, now_ns: int, note: Note) -> tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class _Events:
+class _Nested:
+    """Events or links: a list a span, flattened, with the attributes of each."""
+
     lists: pa.ListArray
-    names: pa.StringArray
     attributes: Attributes
-    of_agents: Bools
 
     @classmethod
-    def of(cls, lists: pa.ListArray, redactor: Redactor, note: Note) -> _Events:
+    def of(cls, lists: pa.ListArray, note: Note) -> _Nested:
         items = cast("pa.StructArray", lists.values)
-        names = redactor.texts(items.field("name"))
-        own = attributes(items.field("attributes"), redactor, note)
-        marked = is_in(names, is_agent_name) | own.rows_with(_agent_keys(own))
-        return cls(lists, names, own, any_of_row(marked, numbers(lists.offsets)))
+        return cls(lists, Attributes.of(items.field("attributes"), note))
 
-    def columns(self) -> dict[str, pa.Array]:
-        times = numbers(cast("pa.StructArray", self.lists.values).field("time_unix_nano"))
-        nested = partial(_list_of, self.lists)
-        return {
-            "Events.Timestamp": nested(_timestamps(np.minimum(times, np.uint64(_LAST_NS)).astype(np.int64)), TIMESTAMP),
-            "Events.Name": nested(self.names, pa.string()),
-            "Events.Attributes": nested(self.attributes.column(), ATTRIBUTES),
-        }
+    def field(self, name: str) -> Any:  # noqa: ANN401 - the field's own type
+        return cast("pa.StructArray", self.lists.values).field(name)
+
+    def column(self, values: pa.Array) -> pa.Array:
+        return pa.ListArray.from_arrays(self.lists.offsets, values, type=pa.list_(values.type))
+
+    def rows_where(self, flags: Bools) -> Bools:
+        return any_of_row(flags, numbers(self.lists.offsets))
 
 
-def _links(lists: pa.ListArray, redactor: Redactor, note: Note) -> dict[str, pa.Array]:
-    items = cast("pa.StructArray", lists.values)
-    nested = partial(_list_of, lists)
-    return {
-        "Links.TraceId": nested(hex_text(items.field("trace_id")), pa.string()),
-        "Links.SpanId": nested(hex_text(items.field("span_id")), pa.string()),
-        "Links.TraceState": nested(redactor.texts(items.field("trace_state")), pa.string()),
-        "Links.Attributes": nested(attributes(items.field("attributes"), redactor, note).column(), ATTRIBUTES),
-    }
-
-
-def _list_of(like: pa.ListArray, values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pa.ListArray.from_arrays(like.offsets, values, type=pa.list_(kind))
+def _event_times(times: pa.UInt64Array) -> pa.Array:
+    return _timestamps(np.minimum(numbers(times), np.uint64(_LAST_NS)).astype(np.int64))
 
 
 # --- logs
 
 
-def _logs(
-    request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]
-) -> Batch | None:
+def _logs(request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]) -> Batch | None:
     good = _good_logs(request.records, rejected)
-    identity = _log_identity(request)[good]
+    identity = _log_identity(request.body)[good]
     request = _keep(request, good)
     if len(request.records) == 0:
         return None
     field = request.records.field
-    own = attributes(field("attributes"), redactor, note)
-    shared = _Shared.of(request, redactor, note)
-    trace, span = field("trace_id"), field("span_id")
-    event_names = redactor.texts(field("event_name"))
+    own = Attributes.of(field("attributes"), note)
+    head = _Head.of(request, note)
+    times = _log_times(request.records, own, now_ns, note)
+    cleaned = redactor.fields(
+        {
+            "event": Field(field("event_name")),
+            "severity": Field(field("severity_text")),
+            "body": Field(texts(field("body"), note), sentence=True),
+            **own.fields("own"),
+            **head.fields(),
+        }
+    )
+    own = own.redacted("own", cleaned)
+    shared = head.shared(request, cleaned)
     columns = {
-        "Timestamp": _timestamps(_log_times(request.records, own, now_ns, note)),
-        "TraceId": _blanked(hex_text(trace), all_zero(trace)),
-        "SpanId": _blanked(hex_text(span), all_zero(span)),
+        "Timestamp": _timestamps(times),
+        "TraceId": _id_text(field("trace_id")),
+        "SpanId": _id_text(field("span_id")),
         "TraceFlags": pa.array((numbers(field("flags")) & 0xFF).astype(np.uint8)),
-        "SeverityText": redactor.texts(field("severity_text")),
+        "SeverityText": cleaned["severity"],
         "SeverityNumber": pa.array(_severity(numbers(field("severity_number")))),
-        "ServiceName": shared.service,
-        "Body": redactor.bodies(texts(field("body"), note)),
-        "ResourceSchemaUrl": shared.resource_schema_url,
-        "ResourceAttributes": shared.resource_attributes,
-        "ScopeSchemaUrl": shared.scope_schema_url,
-        "ScopeName": shared.scope_name,
-        "ScopeVersion": shared.scope_version,
-        "ScopeAttributes": shared.scope_attributes,
+        "Body": cleaned["body"],
         "LogAttributes": own.column(),
-        "EventName": event_names,
+        "EventName": cleaned["event"],
+        **shared,
     }
     marked = (
-        own.rows_with(_agent_keys(own))
-        | is_in(shared.scope_name, is_agent_scope)
-        | is_in(event_names, is_agent_name)
-        | is_in(shared.service, is_agent_service)
+        own.rows_with(is_agent_key)
+        | is_in(shared["ScopeName"], is_agent_scope)
+        | is_in(cleaned["event"], is_agent_name)
+        | is_in(shared["ServiceName"], is_agent_service)
     )
-    return Batch(Signal.LOGS, _record_batch(columns, LOG_SCHEMA), pa.array(identity), _positions(marked))
+    return _batch(Signal.LOGS, columns, LOG_SCHEMA, identity, marked)
 
 
 def _good_logs(records: pa.StructArray, rejected: Counter[str]) -> Bools:
@@ -357,14 +355,14 @@ def _event_time(own: Attributes, row: int) -> int:
     return 0
 
 
-def _log_identity(request: _Request) -> Uint64s:
+def _log_identity(body: bytes) -> Uint64s:
     """Return a hash of each whole record: its bytes, those of its scope and resource, and its turn among equals.
 
     The turn keeps two equal records of one request apart; a request that is sent again has the same turns.
     """
     hashes: list[int] = []
     seen: Counter[bytes] = Counter()
-    for resource in message_class("Envelope").FromString(request.body).resources:
+    for resource in _envelope(body).resources:
         for scope in resource.scopes:
             shared = hashlib.blake2b(resource.resource, digest_size=8)
             shared.update(scope.scope)
@@ -372,9 +370,8 @@ def _log_identity(request: _Request) -> Uint64s:
                 whole = shared.copy()
                 whole.update(record)
                 digest = whole.digest()
-                turn = seen[digest]
+                hashes.append((int.from_bytes(digest, "little") + seen[digest]) % 2**64)
                 seen[digest] += 1
-                hashes.append((int.from_bytes(digest, "little") + turn) & 0xFFFF_FFFF_FFFF_FFFF)
     return mixed(np.array(hashes, np.uint64))
 
 
@@ -382,37 +379,55 @@ def _log_identity(request: _Request) -> Uint64s:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
-    """What a resource and a scope say, repeated for each of their records."""
+class _Head:
+    """Resources and scopes of a request, one row each, before they are repeated for their records."""
 
-    service: pa.StringArray
+    resource: Attributes
     resource_schema_url: pa.StringArray
-    resource_attributes: pa.Array
+    scope: Attributes
     scope_schema_url: pa.StringArray
     scope_name: pa.StringArray
     scope_version: pa.StringArray
-    scope_attributes: pa.Array
 
     @classmethod
-    def of(cls, request: _Request, redactor: Redactor, note: Note) -> _Shared:
-        resource_lists = _present_lists(request.resources.field("resource"), "attributes")
-        resource = attributes(resource_lists, redactor, note)
-        scope_field = cast("pa.StructArray", request.scopes.field("scope"))
-        name, version, _ = scope_field.flatten()
-        scope = attributes(_present_lists(scope_field, "attributes"), redactor, note)
+    def of(cls, request: _Request, note: Note) -> _Head:
+        scope = cast("pa.StructArray", request.scopes.field("scope"))
+        name, version, _ = scope.flatten()
+        return cls(
+            resource=Attributes.of(_present_lists(request.resources.field("resource"), "attributes"), note),
+            resource_schema_url=request.resources.field("schema_url"),
+            scope=Attributes.of(_present_lists(scope, "attributes"), note),
+            scope_schema_url=request.scopes.field("schema_url"),
+            scope_name=or_empty(name),
+            scope_version=or_empty(version),
+        )
+
+    def fields(self) -> dict[str, Field]:
+        return {
+            "resource.url": Field(self.resource_schema_url),
+            "scope.url": Field(self.scope_schema_url),
+            "scope.name": Field(self.scope_name),
+            "scope.version": Field(self.scope_version),
+            **self.resource.fields("resource"),
+            **self.scope.fields("scope"),
+        }
+
+    def shared(self, request: _Request, cleaned: Mapping[str, pa.StringArray]) -> dict[str, Any]:
+        """Return the columns that repeat what a resource or scope says for each of its records."""
+        resource = self.resource.redacted("resource", cleaned)
+        scope = self.scope.redacted("scope", cleaned)
         by_scope = pa.array(request.record_scope)
         by_resource = pa.array(request.scope_resource[request.record_scope])
-        _check_broadcast(resource, numbers(by_resource))
-        _check_broadcast(scope, numbers(by_scope))
-        return cls(
-            service=_service_names(resource).take(by_resource),
-            resource_schema_url=redactor.texts(request.resources.field("schema_url")).take(by_resource),
-            resource_attributes=resource.column().take(by_resource),
-            scope_schema_url=redactor.texts(request.scopes.field("schema_url")).take(by_scope),
-            scope_name=redactor.texts(or_empty(name)).take(by_scope),
-            scope_version=redactor.texts(or_empty(version)).take(by_scope),
-            scope_attributes=scope.column().take(by_scope),
-        )
+        _check_broadcast(((resource, numbers(by_resource)), (scope, numbers(by_scope))))
+        return {
+            "ServiceName": _service_names(resource).take(by_resource),
+            "ResourceAttributes": resource.column().take(by_resource),
+            "ResourceSchemaUrl": cleaned["resource.url"].take(by_resource),
+            "ScopeName": cleaned["scope.name"].take(by_scope),
+            "ScopeVersion": cleaned["scope.version"].take(by_scope),
+            "ScopeAttributes": scope.column().take(by_scope),
+            "ScopeSchemaUrl": cleaned["scope.url"].take(by_scope),
+        }
 
 
 def _present_lists(parents: pa.StructArray, name: str) -> pa.ListArray:
@@ -421,10 +436,13 @@ def _present_lists(parents: pa.StructArray, name: str) -> pa.ListArray:
     return pa.ListArray.from_arrays(lists.offsets, lists.values)
 
 
-def _check_broadcast(own: Attributes, rows: Int64s) -> None:
-    offsets = numbers(own.offsets)
-    sizes = np.concatenate([np.zeros(1, np.int64), np.cumsum(_sizes(own.keys) + _sizes(own.values))])
-    total = int((sizes[offsets[1:]] - sizes[offsets[:-1]])[rows].sum())
+def _check_broadcast(repeated: Iterable[tuple[Attributes, Int64s]]) -> None:
+    total = 0
+    for own, rows in repeated:
+        key_sizes = _sizes(own.keys.dictionary)[numbers(own.keys.indices)]
+        sizes = np.concatenate([np.zeros(1, np.int64), np.cumsum(key_sizes + _sizes(own.values))])
+        offsets = numbers(own.offsets)
+        total += int((sizes[offsets[1:]] - sizes[offsets[:-1]])[rows].sum())
     if total > MAX_BROADCAST_BYTES:
         raise TooLarge(f"resource and scope attributes repeated for each record would take {total} bytes")
 
@@ -439,15 +457,11 @@ def _service_names(resource: Attributes) -> pa.StringArray:
     return pa.array(names, pa.string())
 
 
-def _agent_keys(own: Attributes) -> Bools:
-    names = own.encoded.dictionary.to_pylist()
-    return np.fromiter((is_agent_key(name) for name in names), np.bool_, len(names))
-
-
-def _blanked(column: pa.StringArray, blank: Bools) -> pa.StringArray:
-    if not (blank & (numbers(pc.binary_length(column)) > 0)).any():
-        return column
-    return cast("pa.StringArray", pc.if_else(pa.array(blank), "", column))
+def _id_text(ids: pa.BinaryArray) -> pa.StringArray:
+    """Return optional ids as hex; empty where there is none, or only zeros."""
+    text = hex_text(ids)
+    blank = all_zero(ids) & (lengths(ids) > 0)
+    return cast("pa.StringArray", pc.if_else(pa.array(blank), "", text)) if blank.any() else text
 
 
 def _storable(times: Uint64s, now_ns: int, note: Note) -> Int64s:
@@ -475,12 +489,12 @@ def _timestamps(times: Int64s) -> pa.Array:
     return pa.array(times).view(TIMESTAMP)
 
 
-def _positions(marked: Bools) -> pa.UInt32Array:
-    return cast("pa.UInt32Array", pa.array(np.flatnonzero(marked).astype(np.uint32)))
-
-
-def _record_batch(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+def _batch(
+    signal: Signal, columns: Mapping[str, pa.Array], schema: pa.Schema, identity: Uint64s, marked: Bools
+) -> Batch:
+    rows = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    positions = pa.array(np.flatnonzero(marked).astype(np.uint32))
+    return Batch(signal, rows, cast("pa.UInt64Array", pa.array(identity)), cast("pa.UInt32Array", positions))
 
 
 # --- the slow path: some record is bad, find out which

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from collector.batch import ATTRIBUTES
 from collector.otlp_values import Note, texts
-from collector.redact import Redactor
+from collector.redact import Field
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Uint64s: TypeAlias = npt.NDArray[np.uint64]
@@ -26,31 +27,39 @@ _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """One map a row: row i has the items `offsets[i]:offsets[i + 1]` of keys and values (redacted text)."""
+    """One map a row: row i has the items `offsets[i]:offsets[i + 1]` of keys (distinct in `names`) and values."""
 
     offsets: pa.Int32Array
-    keys: pa.StringArray
-    encoded: pa.DictionaryArray
+    keys: pa.DictionaryArray
     values: pa.StringArray
+
+    @classmethod
+    def of(cls, lists: pa.ListArray, note: Note) -> Attributes:
+        """Return the maps of a column of `repeated KeyValue`, values as text, duplicate keys kept in order."""
+        items = cast("pa.StructArray", lists.values)
+        encoded = cast("pa.DictionaryArray", items.field("key").dictionary_encode())
+        return cls(lists.offsets, encoded, texts(cast("pa.StructArray", items.field("value")), note))
 
     def column(self) -> pa.MapArray:
         """Return them as one map a row."""
-        return pa.MapArray.from_arrays(self.offsets, self.keys, self.values, type=ATTRIBUTES)
+        keys = self.keys.dictionary.take(self.keys.indices)
+        return pa.MapArray.from_arrays(self.offsets, keys, self.values, type=ATTRIBUTES)
 
-    def rows_with(self, wanted: Bools) -> Bools:
-        """Return which rows have an item whose key's place in `encoded.dictionary` is wanted."""
-        indices = self.encoded.indices.to_numpy(zero_copy_only=False)
-        return any_of_row(wanted[indices] if len(wanted) else np.zeros(0, np.bool_), numbers(self.offsets))
+    def rows_with(self, test: Callable[[str], bool]) -> Bools:
+        """Return which rows have a key that passes the test, which is called once for each distinct key."""
+        names = self.keys.dictionary.to_pylist()
+        wanted = np.fromiter((test(name) for name in names), np.bool_, len(names))
+        flags = wanted[numbers(self.keys.indices)] if names else np.zeros(0, np.bool_)
+        return any_of_row(flags, numbers(self.offsets))
 
+    def fields(self, prefix: str) -> dict[str, Field]:
+        """Return what of them is to be redacted."""
+        return {f"{prefix}.keys": Field(self.keys.dictionary), f"{prefix}.values": Field(self.values, self.keys)}
 
-def attributes(lists: pa.ListArray, redactor: Redactor, note: Note) -> Attributes:
-    """Return the maps of a column of `repeated KeyValue`, values as redacted text, duplicates kept in order."""
-    items = cast("pa.StructArray", lists.values)
-    encoded = cast("pa.DictionaryArray", items.field("key").dictionary_encode())
-    encoded = redactor.keys(encoded)
-    keys = cast("pa.StringArray", encoded.dictionary.take(encoded.indices))
-    values = redactor.values(encoded, texts(cast("pa.StructArray", items.field("value")), note))
-    return Attributes(lists.offsets, keys, encoded, values)
+    def redacted(self, prefix: str, cleaned: Mapping[str, pa.StringArray]) -> Attributes:
+        """Return them with the texts that came back for `fields(prefix)`."""
+        keys = pa.DictionaryArray.from_arrays(self.keys.indices, cleaned[f"{prefix}.keys"])
+        return Attributes(self.offsets, keys, cleaned[f"{prefix}.values"])
 
 
 def rows_of(lists: pa.ListArray) -> Int64s:
@@ -133,8 +142,9 @@ def or_empty(column: pa.Array) -> pa.StringArray:
     return cast("pa.StringArray", pc.fill_null(column, ""))
 
 
-def is_in(names: pa.StringArray, test: Any) -> Bools:  # noqa: ANN401 - Callable[[str], bool], cached
+def is_in(names: pa.StringArray, test: Callable[[str], bool]) -> Bools:
     """Return which rows pass a test of their text, calling it once for each distinct text."""
     encoded = cast("pa.DictionaryArray", names.dictionary_encode())
-    passed = np.fromiter((test(name) for name in encoded.dictionary.to_pylist()), np.bool_, len(encoded.dictionary))
-    return cast("Bools", passed[numbers(encoded.indices)]) if len(passed) else np.zeros(len(names), np.bool_)
+    distinct = encoded.dictionary.to_pylist()
+    passed = np.fromiter((test(name) for name in distinct), np.bool_, len(distinct))
+    return cast("Bools", passed[numbers(encoded.indices)]) if distinct else np.zeros(len(names), np.bool_)
