@@ -68,8 +68,3 @@ def pack_steps(steps: Sequence[Step]) -> bytes:
     """Steps as the spool keeps them for the store."""
     return pack_rows(step_rows(steps))
 
-
-def check(settings: Settings) -> None:
-    """Raise `ConfigError` for what only the parts themselves can tell: patterns and detector parameters."""
-    build_redactor(settings)
-    build_engine(settings)

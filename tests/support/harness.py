@@ -186,7 +186,7 @@ action = "halt"
         return [json.loads(line) for line in answer.stdout.splitlines()]
 
     def store_path(self) -> str:
-        return str(self.folder / "data" / "store")
+        return str(self.folder / "data" / "store" / "engine")
 
 
 def attributes(values: Mapping[str, str]) -> list[KeyValue]:

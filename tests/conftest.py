@@ -1,0 +1,8 @@
+"""What tests share lies in tests/support and is imported by name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
