@@ -6,12 +6,16 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import uvicorn
+import uvloop
 from prometheus_client import CollectorRegistry, generate_latest
 
 from api.build import (
@@ -23,18 +27,18 @@ from api.build import (
     build_redactor,
     pack_steps,
 )
-from api.config import Settings
+from api.config import ConfigError, Settings
 from api.detection import CURSOR as DETECTORS
 from api.detection import DetectionLoop
 from api.intake import Intake
-from api.locks import hold
+from api.locks import LockedError, hold
 from api.metrics import IngestMetrics, ReceiverCounters
 from api.process import read_options, say_ready, set_up_logging
 from api.shipping import CURSOR as STORE
 from api.shipping import FlushPolicy, ShippingLoop, Store
 from collector.receivers.grpc import grpc_server
 from collector.receivers.http import http_app
-from collector.spool import Spool, SpoolLimits
+from collector.spool import Spool, SpoolError, SpoolLimits
 from storage.client import StoreTarget, connect
 from storage.migrate import migrate
 from storage.retention import apply_ttl
@@ -178,21 +182,20 @@ class IngestProcess:
 class _HttpServer(uvicorn.Server):
     """Signals are the process's business, not the server's."""
 
-    def install_signal_handlers(self) -> None:
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
         """Leave them alone."""
-
-    def capture_signals(self):  # type: ignore[no-untyped-def]  # noqa: ANN201 - the base's context manager, emptied
-        """Leave them alone."""
-        import contextlib  # noqa: PLC0415
-
-        return contextlib.nullcontext()
+        yield
 
 
 def main() -> None:
     """Entry of the process."""
     options = _options(read_options())
     set_up_logging("ingest", options.settings.log_level)
-    uvicorn.Config(lambda: None, loop="uvloop").setup_event_loop() if hasattr(
-        uvicorn.Config, "setup_event_loop"
-    ) else None
-    asyncio.run(IngestProcess(options).run())
+    try:
+        process = IngestProcess(options)
+    except (ConfigError, SpoolError, LockedError) as error:
+        sys.stderr.write(f"recloser: {error}\n")
+        raise SystemExit(2) from error
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(process.run())

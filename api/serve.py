@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from api.checks import check
-from api.config import ConfigError, Settings
+from api.config import Settings
 from api.process import on_signals, set_up_logging
 from api.sidecar import Endpoints, Sidecar, SidecarError
 
@@ -14,11 +13,6 @@ from api.sidecar import Endpoints, Sidecar, SidecarError
 def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; the exit status (2 when it cannot start)."""
     set_up_logging("serve", settings.log_level)
-    try:
-        check(settings)
-    except ConfigError as error:
-        sys.stderr.write(f"recloser: {error}\n")
-        return 2
     ended = threading.Event()
     on_signals(ended.set)
     sidecar = Sidecar(settings)
