@@ -41,9 +41,10 @@ _TRANSPORT: Final = frozenset(
     }
 )
 _IDENTIFIER: Final = r"(?:`(?:[^`\\]|\\.)+`|[A-Za-z_]\w*)"
+_NAME: Final = rf"{_IDENTIFIER}(?:\.{_IDENTIFIER})*"
 _INSERT: Final = re.compile(
-    rf"\s*(?P<statement>INSERT\s+INTO\s+(?:TABLE\s+)?{_IDENTIFIER}(?:\.{_IDENTIFIER})?\s*"
-    rf"(?:\((?:\s*{_IDENTIFIER}(?:\.{_IDENTIFIER})*\s*,?)*\))?)\s+FORMAT\s+(?P<format>\w+)[ \t]*(?:\r?\n|\Z)",
+    rf"\s*(?P<statement>INSERT\s+INTO\s+(?:TABLE\s+)?{_NAME}"
+    rf"(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?)\s*\bFORMAT\s+(?P<format>\w+)[ \t]*(?:\r?\n|\Z)",
     re.IGNORECASE,
 )
 _TRAILING_FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*\Z", re.IGNORECASE)

@@ -14,7 +14,7 @@ import pytest
 
 from collector.batch import SPAN_SCHEMA
 from collector.consumer import Rejected, Unavailable
-from collector.step import SessionsMerged, Step
+from collector.step import Json, SessionsMerged, Step
 from detectors.protocol import Severity
 from storage.client import StoreClient, StoreTarget, connect
 from storage.migrate import migrate
@@ -261,9 +261,10 @@ class StoreContract:
 
     def test_unknown_arguments_are_not_no_arguments(self, writer: Writer, queries: Queries) -> None:
         session = fresh("arguments")
-        told = [dataclasses.replace(bare_step(session, n), arguments=a) for n, a in enumerate((None, {}, []))]
+        arguments: list[Json] = [None, {}, []]
+        told = [dataclasses.replace(bare_step(session, n), arguments=a) for n, a in enumerate(arguments)]
         writer.insert_steps(told, fresh("token"))
-        assert [step.arguments for step in queries.steps_of_session(session)] == [None, {}, []]
+        assert [step.arguments for step in queries.steps_of_session(session)] == arguments
 
     def test_findings_come_back_in_their_newest_revision(self, writer: Writer, queries: Queries) -> None:
         first = full_finding(fresh("finding"))

@@ -18,8 +18,8 @@ def trace_id(name: str) -> str:
     return name.encode().hex().ljust(32, "0")[:32]
 
 
-def span_row(name: str, number: int = 0, **told: Any) -> dict[str, Any]:
-    row = {
+def span_row(name: str, number: int = 0, **told: object) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "Timestamp": START_NS + number,
         "TraceId": trace_id(name),
         "SpanId": f"{number:016x}",

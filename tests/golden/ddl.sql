@@ -1,0 +1,272 @@
+CREATE TABLE otel.alerts
+(
+    `id` String CODEC(ZSTD(1)),
+    `seq` UInt64 CODEC(ZSTD(1)),
+    `event` LowCardinality(String) CODEC(ZSTD(1)),
+    `state` LowCardinality(String) CODEC(ZSTD(1)),
+    `kind` LowCardinality(String) CODEC(ZSTD(1)),
+    `severity` LowCardinality(String) CODEC(ZSTD(1)),
+    `finding_id` String CODEC(ZSTD(1)),
+    `session_id` String CODEC(ZSTD(1)),
+    `service` LowCardinality(String) CODEC(ZSTD(1)),
+    `agent` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `tool` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `opened_at` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `updated_at` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `summary` String CODEC(ZSTD(3)),
+    `payload` String CODEC(ZSTD(3)),
+    `ingested_at` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+    INDEX idx_session_id session_id TYPE bloom_filter(0.01) GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(seq)
+PARTITION BY toYYYYMM(opened_at)
+ORDER BY id
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE TABLE otel.breaker_events
+(
+    `breaker_id` String CODEC(ZSTD(1)),
+    `seq` UInt64 CODEC(ZSTD(1)),
+    `at` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `event` LowCardinality(String) CODEC(ZSTD(1)),
+    `state` LowCardinality(String) CODEC(ZSTD(1)),
+    `scope` LowCardinality(String) CODEC(ZSTD(1)),
+    `session_id` String CODEC(ZSTD(1)),
+    `tool` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `finding_id` String CODEC(ZSTD(1)),
+    `actor` LowCardinality(String) CODEC(ZSTD(1)),
+    `reason` String CODEC(ZSTD(3)),
+    `payload` String CODEC(ZSTD(3)),
+    `ingested_at` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1))
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toYYYYMM(at)
+ORDER BY (breaker_id, seq)
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE TABLE otel.findings
+(
+    `id` String CODEC(ZSTD(1)),
+    `revision` UInt32 CODEC(ZSTD(1)),
+    `kind` LowCardinality(String) CODEC(ZSTD(1)),
+    `severity` LowCardinality(String) CODEC(ZSTD(1)),
+    `detector` LowCardinality(String) CODEC(ZSTD(1)),
+    `session_id` String CODEC(ZSTD(1)),
+    `session_ids` Array(String) CODEC(ZSTD(1)),
+    `run_id` String CODEC(ZSTD(1)),
+    `service` LowCardinality(String) CODEC(ZSTD(1)),
+    `agent` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `tool` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `trace_id` String CODEC(ZSTD(1)),
+    `span_id` String CODEC(ZSTD(1)),
+    `first_span_id` String CODEC(ZSTD(1)),
+    `step_id` String CODEC(ZSTD(1)),
+    `started_at` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `detected_at` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `occurrences` UInt64 CODEC(T64, ZSTD(1)),
+    `summary` String CODEC(ZSTD(3)),
+    `evidence` String CODEC(ZSTD(3)),
+    `ingested_at` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+    INDEX idx_session_id session_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_detected_at detected_at TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(revision)
+PARTITION BY toYYYYMM(started_at)
+ORDER BY id
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE TABLE otel.otel_logs
+(
+    `Timestamp` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TraceId` String CODEC(ZSTD(1)),
+    `SpanId` String CODEC(ZSTD(1)),
+    `TraceFlags` UInt8,
+    `SeverityText` LowCardinality(String) CODEC(ZSTD(1)),
+    `SeverityNumber` UInt8,
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `Body` String CODEC(ZSTD(1)),
+    `ResourceSchemaUrl` LowCardinality(String) CODEC(ZSTD(1)),
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeSchemaUrl` LowCardinality(String) CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` LowCardinality(String) CODEC(ZSTD(1)),
+    `ScopeAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `LogAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `EventName` String CODEC(ZSTD(1)),
+    `ConversationId` String DEFAULT coalesce(nullIf(LogAttributes['gen_ai.conversation.id'], ''), nullIf(LogAttributes['session.id'], ''), LogAttributes['conversation.id']) CODEC(ZSTD(1)),
+    `IngestedAt` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+    INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,
+    INDEX idx_conversation_id ConversationId TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_log_attr_key mapKeys(LogAttributes) TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_lower_body lower(Body) TYPE tokenbf_v1(32768, 3, 0) GRANULARITY 8,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = MergeTree
+PARTITION BY toDate(Timestamp)
+ORDER BY (toStartOfFiveMinutes(Timestamp), ServiceName, Timestamp)
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE TABLE otel.otel_traces
+(
+    `Timestamp` DateTime64(9) CODEC(Delta(8), ZSTD(1)),
+    `TraceId` String CODEC(ZSTD(1)),
+    `SpanId` String CODEC(ZSTD(1)),
+    `ParentSpanId` String CODEC(ZSTD(1)),
+    `TraceState` String CODEC(ZSTD(1)),
+    `SpanName` LowCardinality(String) CODEC(ZSTD(1)),
+    `SpanKind` LowCardinality(String) CODEC(ZSTD(1)),
+    `ServiceName` LowCardinality(String) CODEC(ZSTD(1)),
+    `ResourceAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `ScopeName` String CODEC(ZSTD(1)),
+    `ScopeVersion` String CODEC(ZSTD(1)),
+    `SpanAttributes` Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    `Duration` UInt64 CODEC(T64, ZSTD(1)),
+    `StatusCode` LowCardinality(String) CODEC(ZSTD(1)),
+    `StatusMessage` String CODEC(ZSTD(1)),
+    `Events.Timestamp` Array(DateTime64(9)) CODEC(ZSTD(1)),
+    `Events.Name` Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    `Events.Attributes` Array(Map(LowCardinality(String), String)) CODEC(ZSTD(1)),
+    `Links.TraceId` Array(String) CODEC(ZSTD(1)),
+    `Links.SpanId` Array(String) CODEC(ZSTD(1)),
+    `Links.TraceState` Array(String) CODEC(ZSTD(1)),
+    `Links.Attributes` Array(Map(LowCardinality(String), String)) CODEC(ZSTD(1)),
+    `ResourceAttributeItems` Array(String) ALIAS arrayMap(kv -> concat(kv.1, '=', kv.2), CAST(ResourceAttributes, 'Array(Tuple(String, String))')),
+    `SpanAttributeItems` Array(String) ALIAS arrayMap(kv -> concat(kv.1, '=', kv.2), CAST(SpanAttributes, 'Array(Tuple(String, String))')),
+    `GenAiOperation` LowCardinality(String) DEFAULT SpanAttributes['gen_ai.operation.name'] CODEC(ZSTD(1)),
+    `GenAiModel` LowCardinality(String) DEFAULT coalesce(nullIf(SpanAttributes['gen_ai.response.model'], ''), nullIf(SpanAttributes['gen_ai.request.model'], ''), SpanAttributes['llm.model_name']) CODEC(ZSTD(1)),
+    `ConversationId` String DEFAULT coalesce(nullIf(SpanAttributes['gen_ai.conversation.id'], ''), SpanAttributes['session.id']) CODEC(ZSTD(1)),
+    `InputTokens` UInt64 DEFAULT toUInt64OrZero(coalesce(nullIf(SpanAttributes['gen_ai.usage.input_tokens'], ''), nullIf(SpanAttributes['gen_ai.usage.prompt_tokens'], ''), SpanAttributes['llm.token_count.prompt'])) CODEC(T64, ZSTD(1)),
+    `OutputTokens` UInt64 DEFAULT toUInt64OrZero(coalesce(nullIf(SpanAttributes['gen_ai.usage.output_tokens'], ''), nullIf(SpanAttributes['gen_ai.usage.completion_tokens'], ''), SpanAttributes['llm.token_count.completion'])) CODEC(T64, ZSTD(1)),
+    `CostUsd` Decimal(18, 9) DEFAULT toDecimal64OrZero(coalesce(nullIf(SpanAttributes['gen_ai.usage.cost'], ''), nullIf(SpanAttributes['operation.cost'], ''), SpanAttributes['llm.cost.total']), 9) CODEC(ZSTD(1)),
+    `IngestedAt` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+    INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,
+    INDEX idx_conversation_id ConversationId TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_span_attr_key mapKeys(SpanAttributes) TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_duration Duration TYPE minmax GRANULARITY 1,
+    INDEX idx_ingested_at IngestedAt TYPE minmax GRANULARITY 1
+)
+ENGINE = MergeTree
+PARTITION BY toDate(Timestamp)
+PRIMARY KEY (ServiceName, SpanName, toDateTime(Timestamp))
+ORDER BY (ServiceName, SpanName, toDateTime(Timestamp), Timestamp)
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE TABLE otel.otel_traces_trace_id_ts
+(
+    `TraceId` String CODEC(ZSTD(1)),
+    `Start` SimpleAggregateFunction(min, DateTime) CODEC(ZSTD(1)),
+    `End` SimpleAggregateFunction(max, DateTime) CODEC(ZSTD(1)),
+    `Spans` SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),
+    `Errors` SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),
+    `InputTokens` SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),
+    `OutputTokens` SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),
+    `CostUsd` SimpleAggregateFunction(sum, Decimal(38, 9)) CODEC(ZSTD(1)),
+    `ServiceName` SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),
+    `RootName` SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),
+    `ConversationId` SimpleAggregateFunction(max, String) CODEC(ZSTD(1))
+)
+ENGINE = AggregatingMergeTree
+PARTITION BY toStartOfWeek(Start)
+ORDER BY TraceId
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE MATERIALIZED VIEW otel.otel_traces_trace_id_ts_mv TO otel.otel_traces_trace_id_ts
+(
+    `TraceId` String,
+    `Start` DateTime,
+    `End` DateTime,
+    `Spans` UInt64,
+    `Errors` UInt64,
+    `InputTokens` UInt64,
+    `OutputTokens` UInt64,
+    `CostUsd` Decimal(38, 9),
+    `ServiceName` String,
+    `RootName` String,
+    `ConversationId` String
+)
+AS SELECT
+    TraceId,
+    min(toDateTime(Timestamp)) AS Start,
+    max(toDateTime(Timestamp)) AS End,
+    count() AS Spans,
+    countIf(StatusCode = 'Error') AS Errors,
+    sum(InputTokens) AS InputTokens,
+    sum(OutputTokens) AS OutputTokens,
+    sum(CostUsd) AS CostUsd,
+    max(toString(ServiceName)) AS ServiceName,
+    maxIf(toString(SpanName), ParentSpanId = '') AS RootName,
+    max(ConversationId) AS ConversationId
+FROM otel.otel_traces
+WHERE TraceId != ''
+GROUP BY TraceId;
+
+CREATE TABLE otel.schema_migrations
+(
+    `version` UInt32,
+    `name` String,
+    `checksum` String,
+    `applied_at` DateTime DEFAULT now()
+)
+ENGINE = ReplacingMergeTree
+ORDER BY version
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE otel.session_merges
+(
+    `old` String CODEC(ZSTD(1)),
+    `new` String CODEC(ZSTD(1)),
+    `merged_at` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+    INDEX idx_new new TYPE bloom_filter(0.01) GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(merged_at)
+PARTITION BY toYYYYMM(merged_at)
+ORDER BY (old, new)
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE TABLE otel.steps
+(
+    `session_id` String CODEC(ZSTD(1)),
+    `start_time` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `step_id` String CODEC(ZSTD(1)),
+    `revision` UInt32 CODEC(T64, ZSTD(1)),
+    `engine_seq` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `kind` LowCardinality(String) CODEC(ZSTD(1)),
+    `end_time` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `run_id` String CODEC(ZSTD(1)),
+    `service` LowCardinality(String) CODEC(ZSTD(1)),
+    `agent` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `parent_agent` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `user` Nullable(String) CODEC(ZSTD(1)),
+    `tool` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `arguments` Nullable(String) CODEC(ZSTD(3)),
+    `result` Nullable(String) CODEC(ZSTD(3)),
+    `call_id` Nullable(String) CODEC(ZSTD(1)),
+    `attempt_id` Nullable(String) CODEC(ZSTD(1)),
+    `outcome` LowCardinality(String) CODEC(ZSTD(1)),
+    `error` Nullable(String) CODEC(ZSTD(3)),
+    `model` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `provider` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `input_tokens` Nullable(UInt64) CODEC(ZSTD(1)),
+    `output_tokens` Nullable(UInt64) CODEC(ZSTD(1)),
+    `cached_tokens` Nullable(UInt64) CODEC(ZSTD(1)),
+    `cost_usd` Nullable(Float64) CODEC(ZSTD(1)),
+    `offered_tools` Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    `finish_reason` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `text` Nullable(String) CODEC(ZSTD(3)),
+    `trace_id` String CODEC(ZSTD(1)),
+    `span_id` String CODEC(ZSTD(1)),
+    `parent_span_id` String CODEC(ZSTD(1)),
+    `convention` LowCardinality(String) CODEC(ZSTD(1)),
+    `late` Bool CODEC(ZSTD(1)),
+    `ingested_at` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+    `start_ns` Int64 ALIAS toUnixTimestamp64Nano(start_time),
+    `end_ns` Int64 ALIAS toUnixTimestamp64Nano(end_time),
+    INDEX idx_step_id step_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_trace_id trace_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_engine_seq engine_seq TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(revision)
+PARTITION BY toDate(start_time)
+ORDER BY (session_id, start_time, step_id)
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
