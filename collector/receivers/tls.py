@@ -1,0 +1,18 @@
+"""The certificate that both receivers show, when they are to speak TLS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files: a certificate (with its chain) and its private key."""
+
+    certificate_file: Path
+    key_file: Path
+
+    def uvicorn_options(self) -> dict[str, str]:
+        """Return the keyword arguments that make `uvicorn.Config` serve TLS."""
+        return {"ssl_certfile": str(self.certificate_file), "ssl_keyfile": str(self.key_file)}
