@@ -2,8 +2,8 @@
 
 pip: langchain langgraph langchain-openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the
 instrumentations named: openinference-instrumentation-langchain (openinference) | openinference-instrumentation-openai
-(openinference-openai) | opentelemetry-instrumentation-genai-langchain (genai) | openlit | mlflow | none (with
-opentelemetry-instrument in front). usage: langgraph_agent.py INSTRUMENTATION[+INSTRUMENTATION] [main|sub|noargs]
+(openinference-openai) | opentelemetry-instrumentation-genai-langchain (genai) | opentelemetry-instrumentation-langchain
+(traceloop) | langsmith[otel] (langsmith) | langfuse | openlit | mlflow | none (with opentelemetry-instrument in front). usage: langgraph_agent.py INSTRUMENTATION[+INSTRUMENTATION] [main|sub|noargs]
 """
 
 import os
@@ -28,6 +28,17 @@ def instrument(name: str) -> None:
         from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor
 
         LangChainInstrumentor().instrument()
+    elif name == "traceloop":
+        from opentelemetry.instrumentation.langchain import LangchainInstrumentor
+
+        LangchainInstrumentor().instrument()
+    elif name == "langsmith":
+        os.environ.update(
+            LANGSMITH_TRACING="true",
+            LANGSMITH_OTEL_ENABLED="true",
+            LANGSMITH_OTEL_ONLY="true",
+            LANGSMITH_API_KEY="stub",
+        )
 
 
 if "mlflow" in NAMES:
@@ -36,6 +47,15 @@ if "mlflow" in NAMES:
     import mlflow
 
     mlflow.langchain.autolog()
+elif "langfuse" in NAMES:
+    os.environ.update(
+        LANGFUSE_BASE_URL=os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"],
+        LANGFUSE_HOST=os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"],
+        LANGFUSE_PUBLIC_KEY="pk-stub",
+        LANGFUSE_SECRET_KEY="sk-stub",
+    )
+    from langfuse import get_client
+    from langfuse.langchain import CallbackHandler
 elif "openlit" in NAMES or "openlit-nocontent" in NAMES:
     import openlit
 
@@ -95,8 +115,15 @@ agent.invoke(
         "recursion_limit": 100,
         "configurable": {"thread_id": "thread-lg-1"},
         "metadata": {"session_id": "sess-lg-1", "user_id": "user-7"},
+        "callbacks": [CallbackHandler()] if "langfuse" in NAMES else [],
     },
 )
+if "langfuse" in NAMES:
+    get_client().flush()
+if "langsmith" in NAMES:
+    from langchain_core.tracers.langchain import wait_for_all_tracers
+
+    wait_for_all_tracers()
 if "mlflow" in NAMES:
     mlflow.flush_trace_async_logging()
 scenario.write_notes(
@@ -108,6 +135,9 @@ scenario.write_notes(
         "openinference-instrumentation-openai",
         "opentelemetry-instrumentation-genai-langchain",
         "opentelemetry-instrumentation-genai-openai",
+        "opentelemetry-instrumentation-langchain",
+        "langsmith",
+        "langfuse",
         "openlit",
         "mlflow",
         "opentelemetry-sdk",

@@ -2,7 +2,8 @@
 
 pip: llama-index-core llama-index-llms-openai-like opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the
 instrumentation named: openinference-instrumentation-llama-index | opentelemetry-instrumentation-genai-llama-index |
-opentelemetry-instrumentation-llamaindex. usage: llama_index.py openinference|genai|traceloop
+opentelemetry-instrumentation-llamaindex | llama-index-observability-otel (native).
+usage: llama_index.py openinference|genai|traceloop|native
 """
 
 import sys
@@ -10,14 +11,22 @@ import sys
 import scenario
 
 sys.path.pop(0)
-scenario.telemetry()
+if sys.argv[1] == "native":
+    from llama_index.observability.otel import LlamaIndexOpenTelemetry as LlamaIndexInstrumentor
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    native = LlamaIndexInstrumentor(span_exporter=OTLPSpanExporter(), service_name_or_resource="recorded-agent")
+    native.start_registering()
+else:
+    scenario.telemetry()
 if sys.argv[1] == "openinference":
     from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 elif sys.argv[1] == "genai":
     from opentelemetry.instrumentation.genai.llama_index import LlamaIndexInstrumentor
-else:
+elif sys.argv[1] == "traceloop":
     from opentelemetry.instrumentation.llamaindex import LlamaIndexInstrumentor
-LlamaIndexInstrumentor().instrument()
+if sys.argv[1] != "native":
+    LlamaIndexInstrumentor().instrument()
 
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.tools import FunctionTool

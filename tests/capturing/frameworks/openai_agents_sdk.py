@@ -3,7 +3,8 @@
 pip: openai-agents opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation named:
 openinference-instrumentation-openai-agents | opentelemetry-instrumentation-openai-agents (traceloop) |
 opentelemetry-instrumentation-openai-agents-v2 (v2) | opentelemetry-instrumentation-genai-openai-agents (genai) | logfire.
-usage: openai_agents_sdk.py INSTRUMENTATION chat|responses [main|sub|handoff|returned]
+usage: openai_agents_sdk.py INSTRUMENTATION[+openai] chat|responses [main|sub|handoff|returned]; returned: the tools'
+errors reach the model as they are, through failure_error_function.
 """
 
 import sys
@@ -22,7 +23,7 @@ if HOW == "logfire":
     logfire.instrument_openai_agents()
 else:
     scenario.telemetry()
-    if HOW == "openinference":
+    if HOW.startswith("openinference"):
         from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor as Instrumentor
     elif HOW.startswith("traceloop"):
         from opentelemetry.instrumentation.openai_agents import OpenAIAgentsInstrumentor as Instrumentor
@@ -32,7 +33,12 @@ else:
         from opentelemetry.instrumentation.genai.openai_agents import OpenAIAgentsInstrumentor as Instrumentor
     Instrumentor().instrument()
     if HOW.endswith("+openai"):
-        from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+        if HOW.startswith("openinference"):
+            from openinference.instrumentation.openai import OpenAIInstrumentor
+        elif HOW.startswith("traceloop"):
+            from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+        else:
+            from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor
 
         OpenAIInstrumentor().instrument()
 
@@ -41,7 +47,8 @@ from openai import AsyncOpenAI
 client = AsyncOpenAI(base_url=scenario.BASE_URL, api_key="stub")
 kind = agents.OpenAIChatCompletionsModel if API == "chat" else agents.OpenAIResponsesModel
 model = kind(model="stub-model", openai_client=client)
-tools = [agents.function_tool(tool) for tool in scenario.TOOLS]
+shown = {"failure_error_function": lambda _, error: f"Error: {error}"} if KIND == "returned" else {}
+tools = [agents.function_tool(tool, **shown) for tool in scenario.TOOLS]
 researcher = agents.Agent(name="researcher", instructions="You look things up.", model=model, tools=tools)
 PAGE = [{"calls": [["fetch_page", {"url": "https://example.invalid/status"}]]} for _ in range(3)]
 if KIND == "sub":

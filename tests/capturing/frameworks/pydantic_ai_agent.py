@@ -1,7 +1,8 @@
 """Pydantic AI, instrumented by itself or by Logfire.
 
 pip: pydantic-ai-slim[openai,mcp] logfire fastmcp opentelemetry-sdk opentelemetry-exporter-otlp-proto-http.
-usage: pydantic_ai_agent.py native|logfire|logfire-openai [main|mcp|sub|noargs|returned]
+usage: pydantic_ai_agent.py native|nocontent|format2|format6|openinference|logfire|logfire-openai [main|mcp|sub|noargs].
+openinference needs openinference-instrumentation-pydantic-ai.
 """
 
 import sys
@@ -16,9 +17,17 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import UsageLimits
 
-if HOW == "native":
-    scenario.telemetry()
-    Agent.instrument_all()
+if HOW in ("native", "nocontent", "openinference") or HOW.startswith("format"):
+    provider = scenario.telemetry()
+    from pydantic_ai.models.instrumented import InstrumentationSettings
+
+    settings = {"version": int(HOW[-1])} if HOW.startswith("format") else {"include_content": HOW != "nocontent"}
+    Agent.instrument_all(InstrumentationSettings(**settings))
+    if HOW == "openinference":
+        from openinference.instrumentation.pydantic_ai import OpenInferenceSpanProcessor
+
+        processors = provider._active_span_processor
+        processors._span_processors = (OpenInferenceSpanProcessor(), *processors._span_processors)
 else:
     import logfire
 
