@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -27,7 +28,8 @@ class EmbeddedOptions:
     """How to run the store. `secret` is what clients show as their password; `port` 0 picks a free one.
 
     `max_memory_bytes` bounds what the engine allocates (a query over it fails, inserts are told to come
-    again), `mark_cache_bytes` its largest cache, `merge_threads` the threads that merge parts.
+    again), `mark_cache_bytes` each of its caches of marks and keys, `merge_threads` the threads that merge
+    parts.
     """
 
     data_dir: Path
@@ -48,6 +50,9 @@ def serve_embedded(options: EmbeddedOptions, ready: Callable[[int], object]) -> 
     Calls `ready` once with the port, when statements are served. Exits with status 1 and one line on
     stderr when the data folder cannot be opened.
     """
+    # Days of partitions and times without a zone are UTC, wherever the machine stands.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     # A terminal's Ctrl-C goes to all processes; the store ends last, when the supervisor says so.
@@ -110,6 +115,8 @@ def engine_config(options: EmbeddedOptions) -> str:
     return f"""<clickhouse>
   <max_server_memory_usage>{options.max_memory_bytes}</max_server_memory_usage>
   <mark_cache_size>{options.mark_cache_bytes}</mark_cache_size>
+  <primary_index_cache_size>{options.mark_cache_bytes}</primary_index_cache_size>
+  <index_mark_cache_size>{options.mark_cache_bytes}</index_mark_cache_size>
   <uncompressed_cache_size>0</uncompressed_cache_size>
   <background_pool_size>{options.merge_threads}</background_pool_size>
   <merge_tree>

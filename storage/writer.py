@@ -64,9 +64,9 @@ class Writer:
         """Write which sessions turned out to be one; steps keep the session that they were stored under."""
         self._insert("session_merges", _as_rows(session_merge_rows, merges), token, time=None)
 
-    def insert_step_rows(self, columns: pa.RecordBatch, token: str) -> None:
-        """Write steps that `storage.rows.step_rows` has made columns of."""
-        self._insert("steps", columns, token, time="start_time")
+    def insert_packed(self, table: str, columns: pa.RecordBatch, token: str) -> None:
+        """Write rows of `steps` or `session_merges` that `storage.rows` has made columns of before."""
+        self._insert(table, columns, token, time="start_time" if table == "steps" else None)
 
     def insert_findings(self, findings: Sequence[Finding], token: str) -> None:
         """Write findings, one row a revision."""

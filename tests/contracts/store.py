@@ -10,6 +10,7 @@ import threading
 import uuid
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from collector.batch import SPAN_SCHEMA
@@ -157,6 +158,14 @@ class StoreContract:
             writer.insert_spans(batch, token)
         assert count(store, name) == 100
         assert summary(store, name)[:2] == (100, 50)
+
+    def test_a_large_batch_is_taken_whole_and_once(self, writer: Writer, store: StoreClient) -> None:
+        name, token = fresh("large"), fresh("token")
+        table = pa.Table.from_batches([span_batch(name, 1000)] * 150).combine_chunks()
+        for _ in range(2):
+            writer.insert_spans(table.to_batches()[0], token)
+        assert count(store, name) == 150_000
+        assert summary(store, name)[0] == 150_000
 
     def test_another_token_is_another_batch(self, writer: Writer, store: StoreClient) -> None:
         name = fresh("other")

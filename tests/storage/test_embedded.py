@@ -166,6 +166,15 @@ def test_too_little_memory_means_later(process: StoreProcess) -> None:
     client.close()
 
 
+def test_the_store_lives_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    running = StoreProcess(tmp_path / "store")
+    running.start()
+    answer = post(running.target, "/", b"SELECT timezone(), toDateTime(0)")
+    assert running.stop() == 0
+    assert answer.data == b"UTC\t1970-01-01 00:00:00\n"
+
+
 def test_what_was_acknowledged_survives_kill_9(own: StoreProcess) -> None:
     client = connect(own.target)
     migrate(client)
