@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import random
+import signal
 import socket
 import sys
 import time
@@ -142,10 +143,12 @@ def run_control(options: ControlOptions, on_ready: OnReady) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     process = ControlProcess(options)
     try:
+        server = _server(process.services)
+        _end_on_signals(server)
         with _listen(options.host, options.port) as listener:
             process.start()
             on_ready(listener.getsockname()[1])
-            _server(process.services).run(sockets=[listener])
+            server.run(sockets=[listener])
     finally:
         process.stop()
 
@@ -163,7 +166,6 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
     settings = _mapping(given["settings"])
     data_dir = Path(settings["data_dir"])
     host: str = settings["host"]
-    scheme = "https" if settings["tls"]["cert"] else "http"
     return ControlOptions(
         spool_path=data_dir / "spool.db",
         control_path=data_dir / "control.db",
@@ -176,7 +178,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
             for hook in settings["webhooks"]
         ),
         peers=(
-            Peer(name="ingest", metrics_url=f"{scheme}://{_reachable(host)}:{given['http_port']}/metrics"),
+            Peer(name="ingest", metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),
         ),
     )
 
@@ -218,6 +220,16 @@ def _server(services: Services) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
+def _end_on_signals(server: uvicorn.Server) -> None:
+    """End the server also when the signal comes before it serves, and survive its raising it once more."""
+
+    def end(_number: int, _frame: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -236,12 +248,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _reachable(host: str) -> str:
-    """Say how this machine reaches itself when `host` means "every address"."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with, not bound to
-    return f"[{reachable}]" if ":" in reachable else reachable
 
 
 def _peer_metrics(peer: Peer) -> MetricsSource:

@@ -45,7 +45,7 @@ class SpoolFindings:
     """Follows the findings in `spool.db` without ever writing to it.
 
     The file may not exist yet, and may be replaced by a new one while we read: both are seen at the next
-    `poll`, and `generation` counts how often a file was opened. Not thread-safe; one thread follows.
+    `poll`, and `generation` counts how often a file was opened. One thread at a time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,7 +118,10 @@ class SpoolFindings:
         self._detach("the spool to be readable")
         try:
             uri = f"{self._path.resolve().as_uri()}?mode=ro"
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=1.0)
+            # whoever stops the following thread may close the file for it
+            self._connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, timeout=1.0, check_same_thread=False
+            )
         except sqlite3.OperationalError as error:
             self._detach(f"the spool to be readable ({error})")
             return False

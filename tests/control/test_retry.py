@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.retry import RetryPolicy
 
 
+@settings(deadline=None)
 @given(failures=st.integers(1, 10_000), part=st.floats(0, 1, exclude_max=True))
 def test_a_delay_is_a_part_of_a_bound_that_grows_to_its_cap(failures: int, part: float) -> None:
     policy = RetryPolicy()

@@ -4,7 +4,7 @@ import base64
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.alerts import Alert, AlertState
@@ -18,7 +18,7 @@ ALERT = Alert(
     id="al_1", state=AlertState.FIRING, episode=1, finding=STUCK, fired_at=START_NS, updated_at=START_NS
 )
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=3000),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=800),
     lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(max_size=300), inner, max_size=30),
     max_leaves=60,
 )
@@ -87,6 +87,7 @@ def test_the_body_says_what_happened_when_and_to_whom() -> None:
     assert "truncated" not in told
 
 
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(evidence=st.dictionaries(st.text(max_size=50), JSON, max_size=30), summary=st.text(max_size=50_000))
 def test_a_body_is_never_too_large_and_always_names_the_alert(evidence: dict[str, object], summary: str) -> None:
     data = dict(notice(ALERT, []).data) | {"evidence": evidence, "summary": summary}

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from control.notifiers.protocol import Delivered, Failed, Gone, Message, Notice, Result
+from control.outbox import list_deliveries, list_destinations
+from control.retry import RetryPolicy
+from tests.control.support import ManualClock, Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DAY_S = 86_400.0
+
+
+@dataclass
+class Scripted:
+    """A destination that answers by a script, then takes everything. It keeps what was sent to it."""
+
+    script: list[Result | Exception] = field(default_factory=list)
+    sent: list[tuple[str, int]] = field(default_factory=list)
+    address: str = "here"
+
+    def render(self, notice: Notice) -> bytes:
+        return notice.type.encode()
+
+    async def send(self, message: Message, at_s: int) -> Result:
+        self.sent.append((message.id, at_s))
+        result = self.script.pop(0) if self.script else Delivered(200)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def close(self) -> None:
+        """Hold nothing."""
+
+
+class Post:
+    """An outbox with one or two scripted destinations and a clock that is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.places = {"one": Scripted(), "two": Scripted()}
+        self.retry = RetryPolicy()
+        self.parts = self._open()
+
+    def _open(self) -> Parts:
+        return Parts(self.folder, notifiers=self.places, clock=self.clock, retry=self.retry)
+
+    def restart(self) -> None:
+        self.parts.close()
+        self.parts = self._open()
+
+    def put(self, message_id: str, key: str = "al_1", destination: str = "one") -> bool:
+        with self.parts.db.transaction() as tx:
+            message = Message(id=message_id, type="alert.firing", body=b"{}")
+            return self.parts.outbox.enqueue(tx, destination, key, message)
+
+    def turn(self, destination: str = "one") -> float | None:
+        return asyncio.run(self.parts.delivery.attempt_next(destination))
+
+    def sent(self, destination: str = "one") -> list[str]:
+        return [message_id for message_id, _ in self.places[destination].sent]
+
+    def state(self, message_id: str) -> str:
+        with self.parts.db.reading() as connection:
+            for key in ("al_1", "al_2"):
+                for delivery in list_deliveries(connection, key):
+                    if delivery.message_id == message_id:
+                        return delivery.state
+        raise KeyError(message_id)
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Iterator[Post]:
+    made = Post(tmp_path)
+    yield made
+    made.parts.close()
+
+
+def test_an_empty_outbox_has_nothing_to_wait_for(post: Post) -> None:
+    assert post.turn() is None
+
+
+def test_a_message_is_delivered_once(post: Post) -> None:
+    assert post.put("m1")
+    assert post.turn() == 0.0
+    assert post.turn() is None
+    assert (post.sent(), post.state("m1")) == (["m1"], "delivered")
+
+
+def test_the_same_message_is_not_taken_twice(post: Post) -> None:
+    assert [post.put("m1"), post.put("m1"), post.put("m1", destination="two")] == [True, False, True]
+    post.turn()
+    assert post.put("m1") is False
+    assert post.turn() is None
+
+
+def test_a_failing_destination_is_tried_again_with_growing_pauses(post: Post) -> None:
+    post.places["one"].script = [Failed("down")] * 4
+    post.put("m1")
+    pauses = []
+    for _ in range(4):
+        assert post.turn() == 0.0
+        pause = post.turn()
+        assert pause is not None
+        pauses.append(pause)
+        post.clock.advance(pause)
+    assert pauses == [5.0, 15.0, 45.0, 135.0]
+    assert post.turn() == 0.0
+    assert (post.sent(), post.state("m1")) == (["m1"] * 5, "delivered")
+
+
+def test_what_a_destination_asks_for_is_waited_for(post: Post) -> None:
+    post.places["one"].script = [Failed("busy", 429, retry_after=600.0)]
+    post.put("m1")
+    post.turn()
+    assert post.turn() == 600.0
+
+
+def test_pauses_and_pending_messages_survive_a_restart(post: Post) -> None:
+    post.places["one"].script = [Failed("busy", 503, retry_after=60.0)]
+    post.put("m1")
+    post.turn()
+    post.restart()
+    assert post.turn() == 60.0
+    post.clock.advance(60)
+    assert post.turn() == 0.0
+    assert post.sent() == ["m1", "m1"]
+
+
+def test_a_destination_in_trouble_gets_everything_in_order_afterwards(post: Post) -> None:
+    post.places["one"].script = [Failed("down")]
+    for number in range(4):
+        post.put(f"m{number}", key=f"al_{number % 2}")
+    post.turn()
+    assert post.turn() == 5.0
+    post.clock.advance(5)
+    while post.turn() == 0.0:
+        pass
+    assert post.sent() == ["m0", "m0", "m1", "m2", "m3"]
+
+
+def test_a_message_that_is_not_liked_steps_aside_but_its_alert_stays_in_order(post: Post) -> None:
+    post.places["one"].script = [Failed("what?", 400, about_message=True)]
+    for message_id, key in (("a1", "al_1"), ("a2", "al_1"), ("b1", "al_2")):
+        post.put(message_id, key)
+    assert [post.turn(), post.turn()] == [0.0, 0.0]
+    assert post.turn() == 5.0
+    assert post.sent() == ["a1", "b1"]
+    post.clock.advance(5)
+    while post.turn() == 0.0:
+        pass
+    assert post.sent() == ["a1", "b1", "a1", "a2"]
+
+
+def test_one_destination_in_trouble_holds_up_no_other(post: Post) -> None:
+    post.places["one"].script = [Failed("down")] * 9
+    for destination in ("one", "two"):
+        post.put("m1", destination=destination)
+        post.turn(destination)
+    assert post.sent("two") == ["m1"]
+    assert post.turn("two") is None
+
+
+def test_a_destination_that_is_gone_gets_nothing_more_until_it_moves(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    post.places["one"].script = [Gone("410 Gone", 410)]
+    post.put("m1")
+    post.put("m2")
+    assert post.turn() == 0.0
+    assert post.turn() is None
+    post.restart()
+    assert post.turn() is None
+    assert post.sent() == ["m1"]
+    assert [r.getMessage() for r in caplog.records if "disabled" in r.getMessage()] == [
+        "one is disabled: 410 Gone; nothing is sent until its address changes"
+    ]
+    with post.parts.db.reading() as connection:
+        one, two = list_destinations(connection)
+    assert (one.disabled_ns, one.pending, two.disabled_ns) == (post.clock(), 2, None)
+    post.places["one"].address = "there"
+    post.restart()
+    while post.turn() == 0.0:
+        pass
+    assert post.sent() == ["m1", "m1", "m2"]
+
+
+def test_a_message_is_given_up_when_it_waited_for_too_long(post: Post) -> None:
+    post.places["one"].script = [Failed("down")] * 2
+    post.put("m1")
+    post.turn()
+    post.clock.advance(4 * DAY_S)
+    assert post.turn() == 0.0
+    assert post.state("m1") == "dead"
+
+
+def test_messages_nobody_tries_any_more_are_given_up_too(post: Post) -> None:
+    post.put("m1", destination="removed")
+    assert post.parts.outbox.expire() == 0
+    post.clock.advance(4 * DAY_S)
+    assert post.parts.outbox.expire() == 1
+    assert post.state("m1") == "dead"
+
+
+def test_a_defect_of_a_notifier_loses_no_message(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    post.places["one"].script = [RuntimeError("bug")]
+    post.put("m1")
+    post.turn()
+    assert post.turn() == 5.0
+    assert "failed unexpectedly" in caplog.text
+    post.clock.advance(5)
+    post.turn()
+    assert post.state("m1") == "delivered"
+
+
+def test_every_attempt_is_in_the_ledger(post: Post) -> None:
+    post.places["one"].script = [Failed("down"), Failed("HTTP 500", 500)]
+    post.put("m1")
+    for _ in range(3):
+        post.turn()
+        post.clock.advance(60)
+    with post.parts.db.reading() as connection:
+        rows = connection.execute("SELECT status, result, error FROM attempts ORDER BY seq").fetchall()
+    assert [tuple(row) for row in rows] == [
+        (None, "retry", "down"),
+        (500, "retry", "HTTP 500"),
+        (200, "delivered", ""),
+    ]
