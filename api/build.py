@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hmac
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Literal
 
 from api.config import ConfigError, Settings
+from api.detection import Pack
 from api.metrics import IngestMetrics
 from api.shipping import pack_rows
 from collector.batch import Decoded, Signal
 from collector.decode import decode
 from collector.reader import StepReader
+from collector.receivers.auth import FORBIDDEN, UNAUTHENTICATED, Auth, anyone
+from collector.receivers.limits import Limits
 from collector.redact import RedactionSettings, Redactor
-from collector.step import Step
 from detectors.catalog import build as detectors
 from detectors.engine import Engine
-from storage.rows import step_rows
+from storage.rows import session_merge_rows, step_rows
 
 MS: Final = 1_000_000  # ns
 
@@ -61,10 +64,40 @@ def build_reader(settings: Settings) -> StepReader:
 
 def build_offline_reader(_settings: Settings) -> StepReader:
     """The reader of recorded spans: a scope's steps wait until they are certain."""
-    return StepReader(offline=True)
+    return StepReader(hold_ns=None)
 
 
-def pack_steps(steps: Sequence[Step]) -> bytes:
-    """Steps as the spool keeps them for the store."""
-    return pack_rows(step_rows(steps))
+def build_limits(settings: Settings) -> Limits:
+    """How much the receivers take."""
+    ingest = settings.ingest
+    return Limits(
+        max_compressed_bytes=ingest.max_body_bytes,
+        max_body_bytes=ingest.max_body_bytes,
+        max_in_flight_bytes=ingest.max_in_flight_bytes,
+        read_timeout_s=ingest.read_timeout_s,
+    )
+
+
+def build_auth(settings: Settings) -> Auth:
+    """Who may send spans: everyone when there are no tokens, else those whose token has the scope `ingest`."""
+    if not settings.tokens:
+        return anyone
+    known = [(token.token.get_secret_value().encode(), "ingest" in token.scopes) for token in settings.tokens]
+
+    def check(token: str | None) -> Literal[401, 403] | None:
+        presented = (token or "").encode()
+        allowed = [may for secret, may in known if hmac.compare_digest(secret, presented)]
+        if not allowed:
+            return UNAUTHENTICATED
+        return None if allowed[0] else FORBIDDEN
+
+    return check
+
+
+def build_pack() -> Pack:
+    """Derived rows as the spool keeps them for the store."""
+    return Pack(
+        steps=lambda steps: pack_rows(step_rows(steps)),
+        merges=lambda merges: pack_rows(session_merge_rows(merges)),
+    )
 

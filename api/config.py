@@ -65,7 +65,6 @@ class ClickHouse(Section):
     url: str | None = Field(None, description="HTTP interface of a server; none: the embedded store")
     user: str = Field("default", description="User of the server")
     password: SecretStr = Field(SecretStr(""), description="Password of that user")
-    ttl_days: int = Field(30, ge=0, description="Days until rows are dropped; 0 keeps them")
     memory_bytes: int = Field(1_000_000_000, gt=0, description="Memory limit of the embedded engine")
 
     @field_validator("url")
@@ -74,6 +73,14 @@ class ClickHouse(Section):
         if url is not None and not url.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https:// (the HTTP interface, usually port 8123)")
         return url
+
+
+class Retention(Section):
+    """Days until rows are dropped, whole days at a time; 0 keeps them for ever."""
+
+    spans_days: int = Field(30, ge=0, description="Days that spans and logs are kept")
+    steps_days: int = Field(60, ge=0, description="Days that steps are kept")
+    findings_days: int = Field(365, ge=0, description="Days that findings, alerts and breaker events are kept")
 
 
 class Redaction(Section):
@@ -137,6 +144,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged")
     ingest: Ingest = Ingest()  # type: ignore[call-arg]  # every field has a default
     clickhouse: ClickHouse = ClickHouse()  # type: ignore[call-arg]  # every field has a default
+    retention: Retention = Retention()  # type: ignore[call-arg]  # every field has a default
     redaction: Redaction = Redaction()
     detectors: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Per detector: its parameters"

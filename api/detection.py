@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
@@ -41,15 +42,23 @@ def encode_finding(finding: Finding) -> str:
     return orjson.dumps(finding).decode()
 
 
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """How derived rows become the bytes that the shipper hands to the store."""
+
+    steps: Callable[[Sequence[Step]], bytes]
+    merges: Callable[[Sequence[SessionsMerged]], bytes]
+
+
 class DetectionLoop:
-    """See the module. `pack` turns steps into the bytes that the shipper hands to the store."""
+    """See the module."""
 
     def __init__(
         self,
         spool: Spool,
         reader: StepReader,
         engine: Engine,
-        pack: Callable[[Sequence[Step]], bytes],
+        pack: Pack,
         metrics: IngestMetrics,
         readers: Sequence[str],
         checkpoint_interval: float = 1.0,
@@ -62,6 +71,7 @@ class DetectionLoop:
         self._all_readers = readers
         self._interval = checkpoint_interval
         self._pending: list[Step] = []
+        self._merges: list[SessionsMerged] = []
         self._cursor = 0
         self._engine_seq = 0
         self._dirty = False
@@ -134,6 +144,7 @@ class DetectionLoop:
                     self._pending.append(step)
                     self._report(self._engine.apply(event), received_ns)
                 case SessionsMerged():
+                    self._merges.append(event)
                     self._report(self._engine.apply(event), received_ns)
                 case _:
                     self._report(self._engine.apply(event), received_ns)
@@ -188,13 +199,16 @@ class DetectionLoop:
 
     def _write_checkpoint(self) -> None:
         steps, self._pending = self._pending, []
+        merges, self._merges = self._merges, []
         reader = _packed(self._reader.snapshot())
         scopes = {
             key: None if state is None else _packed(state)
             for key, state in self._engine.dirty_scopes().items()
         }
         detection = orjson.dumps({"engine_seq": self._engine_seq})
-        blocks = [(len(part), self._pack(part)) for part in _blocks(steps)]
+        blocks = [("steps", len(part), self._pack.steps(part)) for part in _blocks(steps)]
+        if merges:
+            blocks.append(("session_merges", len(merges), self._pack.merges(merges)))
         cursor = self._cursor
 
         def run(connection: sqlite3.Connection) -> None:
@@ -206,8 +220,8 @@ class DetectionLoop:
                     connection.execute("DELETE FROM state WHERE key = ?", (f"scope:{key}",))
                 else:
                     connection.execute(put, (f"scope:{key}", state))
-            for rows, payload in blocks:
-                self._spool.add_derived(connection, rows, payload)
+            for kind, rows, payload in blocks:
+                self._spool.add_derived(connection, kind, rows, payload)
             move_cursor(connection, CURSOR, cursor)
             self._spool.release(connection, self._all_readers)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import uvicorn
 import uvloop
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, start_http_server
 
 from api.build import (
     build_auth,
@@ -25,7 +25,7 @@ from api.build import (
     build_limits,
     build_reader,
     build_redactor,
-    pack_steps,
+    build_pack,
 )
 from api.config import ConfigError, Settings
 from api.detection import CURSOR as DETECTORS
@@ -36,17 +36,20 @@ from api.metrics import IngestMetrics, ReceiverCounters
 from api.process import read_options, say_ready, set_up_logging
 from api.shipping import CURSOR as STORE
 from api.shipping import FlushPolicy, ShippingLoop, Store
-from collector.receivers.grpc import grpc_server
+from collector.receivers.grpc import bind, grpc_server
 from collector.receivers.http import http_app
+from collector.receivers.limits import InFlight
+from collector.receivers.tls import Tls
 from collector.spool import Spool, SpoolError, SpoolLimits
 from storage.client import StoreTarget, connect
 from storage.migrate import migrate
-from storage.retention import apply_ttl
+from storage.retention import Retention, apply_retention
 from storage.writer import Writer
 
 logger = logging.getLogger(__name__)
 
 READERS: Final = (DETECTORS, STORE)
+KEEP_ALIVE: Final = 75  # seconds
 GRACE: Final = 5.0  # seconds for requests under way at the end
 
 
@@ -57,6 +60,7 @@ class Options:
     settings: Settings
     http_port: int
     grpc_port: int
+    metrics_port: int
     store: StoreTarget
 
 
@@ -65,6 +69,7 @@ def _options(raw: dict[str, object]) -> Options:
         settings=Settings.model_validate(raw["settings"]),
         http_port=int(str(raw["http_port"])),
         grpc_port=int(str(raw["grpc_port"])),
+        metrics_port=int(str(raw["metrics_port"])),
         store=StoreTarget(
             url=str(raw["store_url"]), user=str(raw["store_user"]), password=str(raw["store_password"])
         ),
@@ -75,8 +80,20 @@ def _connect_store(options: Options) -> Store:
     """A writer whose schema is up to date. Raises `Unavailable` while the store is away."""
     client = connect(options.store)
     migrate(client)
-    apply_ttl(client, options.settings.clickhouse.ttl_days)
+    retention = options.settings.retention
+    apply_retention(
+        client,
+        Retention(
+            spans_days=retention.spans_days,
+            steps_days=retention.steps_days,
+            findings_days=retention.findings_days,
+        ),
+    )
     return Writer(client)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class IngestProcess:
@@ -98,7 +115,7 @@ class IngestProcess:
         )
         self._intake = Intake(build_decode(settings, self._metrics), self._spool, self._metrics)
         self._detection = DetectionLoop(
-            self._spool, build_reader(settings), build_engine(settings), pack_steps, self._metrics, READERS
+            self._spool, build_reader(settings), build_engine(settings), build_pack(), self._metrics, READERS
         )
         self._shipping = ShippingLoop(
             self._spool,
@@ -119,33 +136,27 @@ class IngestProcess:
         self._spool.start()
         self._detection.start()
         self._shipping.start()
-        counters = ReceiverCounters(self._metrics)
         limits, auth = build_limits(settings), build_auth(settings)
+        counters, in_flight = ReceiverCounters(self._metrics), InFlight(limits)
+        tls = Tls(settings.tls.cert, settings.tls.key) if settings.tls.cert and settings.tls.key else None
         server = _HttpServer(
             uvicorn.Config(
-                http_app(
-                    self._intake, limits=limits, auth=auth, metrics=counters, pages={"/metrics": self._page}
-                ),
+                http_app(self._intake, limits=limits, auth=auth, metrics=counters, in_flight=in_flight),
                 host=settings.host,
                 port=self._options.http_port,
                 log_level="warning",
                 access_log=False,
                 lifespan="off",
-                timeout_keep_alive=75,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=int(GRACE),
-                ssl_certfile=settings.tls.cert,
-                ssl_keyfile=settings.tls.key,
+                **(tls.uvicorn_options() if tls else {}),
             )
         )
-        rpc = await grpc_server(
-            self._intake,
-            host=settings.host,
-            port=self._options.grpc_port,
-            limits=limits,
-            auth=auth,
-            metrics=counters,
-            tls=(settings.tls.cert, settings.tls.key) if settings.tls.cert and settings.tls.key else None,
-        )
+        rpc = grpc_server(self._intake, limits=limits, auth=auth, metrics=counters, in_flight=in_flight)
+        bind(rpc, _address(settings.host, self._options.grpc_port), tls)
+        await rpc.start()
+        page, _ = start_http_server(self._options.metrics_port, "127.0.0.1", self._metrics.registry)
         http = asyncio.create_task(server.serve())
         while not server.started and not http.done():
             await asyncio.sleep(0.01)
@@ -155,6 +166,7 @@ class IngestProcess:
         server.should_exit = True
         await http
         await loop.run_in_executor(None, self._drain)
+        page.shutdown()
 
     async def _watch(self, stopping: asyncio.Event, http: asyncio.Task[None]) -> None:
         """Until asked to stop; a loop that failed ends the process at once, the supervisor starts a new one."""
@@ -162,15 +174,12 @@ class IngestProcess:
             if self._detection.failed or self._shipping.failed or http.done():
                 logging.shutdown()
                 os._exit(70)
+            self._metrics.spool_bytes.set(self._spool.size)
+            self._metrics.identities.set(self._spool.known_identities)
             try:
                 await asyncio.wait_for(stopping.wait(), 0.25)
             except TimeoutError:
                 continue
-
-    def _page(self) -> bytes:
-        self._metrics.spool_bytes.set(self._spool.size)
-        self._metrics.identities.set(self._spool.known_identities)
-        return generate_latest(self._metrics.registry)
 
     def _drain(self) -> None:
         self._intake.close()

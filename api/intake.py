@@ -33,9 +33,6 @@ class Intake:
         if decoded.batch is not None and decoded.batch.columns.num_rows:
             appended = await asyncio.wrap_future(self._spool.append(decoded.batch, payload))
             self._metrics.duplicates.labels(signal.value).inc(appended.duplicates)
-        self._metrics.accepted.labels(signal.value).inc(decoded.accepted)
-        for reason, count in decoded.rejected.items():
-            self._metrics.rejected.labels(signal.value, reason).inc(count)
         return decoded
 
     def _decode_and_pack(self, signal: Signal, encoding: str, body: bytes) -> tuple[Decoded, bytes]:

@@ -19,13 +19,13 @@ class IngestMetrics:
         self.accepted = Counter(
             "recloser_accepted_total",
             "Spans, log records and data points taken",
-            ["signal"],
+            ["signal", "transport"],
             registry=registry,
         )
         self.rejected = Counter(
             "recloser_rejected_total",
             "Spans, log records and data points refused alone",
-            ["signal", "reason"],
+            ["signal", "transport", "reason"],
             registry=registry,
         )
         self.repaired = Counter(
@@ -43,7 +43,13 @@ class IngestMetrics:
         self.requests = Counter(
             "recloser_requests_total",
             "OTLP requests answered",
-            ["transport", "signal", "outcome", "reason"],
+            ["signal", "transport", "outcome", "reason"],
+            registry=registry,
+        )
+        self.received_bytes = Counter(
+            "recloser_received_bytes_total",
+            "Bytes of decompressed request bodies",
+            ["signal", "transport"],
             registry=registry,
         )
         self.steps = Counter("recloser_steps_total", "Steps read out of spans", ["kind"], registry=registry)
@@ -112,3 +118,18 @@ class ReceiverCounters:
 
     def __init__(self, metrics: IngestMetrics) -> None:
         self._metrics = metrics
+
+    def request(self, signal: str, transport: str, outcome: str, reason: str) -> None:
+        """See `collector.receivers.metrics`."""
+        self._metrics.requests.labels(signal, transport, outcome, reason).inc()
+
+    def records(self, signal: str, transport: str, outcome: str, reason: str, count: int) -> None:
+        """See `collector.receivers.metrics`."""
+        if outcome == "accepted":
+            self._metrics.accepted.labels(signal, transport).inc(count)
+        else:
+            self._metrics.rejected.labels(signal, transport, reason).inc(count)
+
+    def received(self, signal: str, transport: str, body_bytes: int) -> None:
+        """See `collector.receivers.metrics`."""
+        self._metrics.received_bytes.labels(signal, transport).inc(body_bytes)

@@ -50,8 +50,8 @@ class Store(Protocol):
     def insert_logs(self, batch: pa.RecordBatch, token: str) -> None:
         """Rows of `otel_logs`."""
 
-    def insert_step_rows(self, columns: pa.RecordBatch, token: str) -> None:
-        """Rows of `steps`, as the detection loop packed them."""
+    def insert_packed(self, table: str, columns: pa.RecordBatch, token: str) -> None:
+        """Rows of `steps` or `session_merges`, as the detection loop packed them."""
 
     def insert_findings(self, findings: Sequence[Finding], token: str) -> None:
         """Rows of `findings`."""
@@ -277,20 +277,18 @@ class ShippingLoop:
         self._spool.submit(run).result()
 
     def _ship_derived(self) -> bool:
-        shipped = False
         rows = self._spool.reader.execute(
-            "SELECT seq, rows, payload FROM derived ORDER BY seq LIMIT 8"
+            "SELECT seq, kind, rows, payload FROM derived ORDER BY seq LIMIT 8"
         ).fetchall()
-        for seq, count, payload in rows:
-            token = f"{self._name}-steps-{seq}"
+        for seq, kind, count, payload in rows:
+            token = f"{self._name}-{kind}-{seq}"
             try:
-                self._writer().insert_step_rows(_unpacked(payload), token)
-                self._metrics.stored.labels("steps").inc(count)
+                self._writer().insert_packed(kind, _unpacked(payload), token)
+                self._metrics.stored.labels(kind).inc(count)
             except Rejected as error:
-                self._put_aside("steps", error, count, payload)
+                self._put_aside(kind, error, count, payload)
             self._spool.submit(partial(self._spool.drop_derived, upto=seq)).result()
-            shipped = True
-        return shipped
+        return bool(rows)
 
     def _ship_findings(self) -> bool:
         def choose(after: int) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ had accepted lies in spool.db and control.db. SIGTERM ends them in the order in 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -34,6 +35,7 @@ READY_TIMEOUT: Final = 60.0  # seconds
 CALM: Final = 30.0  # seconds of life after which a death counts as the first again
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
+PORT_PATIENCE: Final = 7.0  # seconds: children of a killed supervisor may still be draining
 DRAIN: Final = 20.0  # seconds that ingest has to finish
 NICE: Final = {"ingest": 1, "store": 4}  # a check must not wait behind decoding and inserts
 MODULES: Final = {"store": "api.storeprocess", "ingest": "api.ingest", "control": "api.controlprocess"}
@@ -144,6 +146,7 @@ class Sidecar:
             "http_port": self.endpoints.otlp_http_port,
             "grpc_port": self.endpoints.otlp_grpc_port,
             "api_port": self.endpoints.api_port,
+            "metrics_port": free_port("127.0.0.1"),
         }
         plan: dict[str, dict[str, object]] = {}
         if settings.clickhouse.url is None:
@@ -176,12 +179,16 @@ class Sidecar:
         family = socket.AF_INET6 if ":" in self.endpoints.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.endpoints.host, port))
-            except OSError as error:
-                raise SidecarError(
-                    f"cannot listen on {self.endpoints.host}:{port}: {error.strerror}"
-                ) from error
+            deadline = time.monotonic() + PORT_PATIENCE
+            while True:
+                try:
+                    return probe.bind((self.endpoints.host, port))
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                        raise SidecarError(
+                            f"cannot listen on {self.endpoints.host}:{port}: {error.strerror}"
+                        ) from error
+                    time.sleep(0.1)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT

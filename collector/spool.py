@@ -39,7 +39,7 @@ CREATE TABLE cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID
 CREATE TABLE shipments (name TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE findings (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, revision INTEGER NOT NULL,
                        payload TEXT NOT NULL, created_ns INTEGER NOT NULL, UNIQUE (id, revision));
-CREATE TABLE derived (seq INTEGER PRIMARY KEY AUTOINCREMENT, rows INTEGER NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE derived (seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, rows INTEGER NOT NULL, payload BLOB NOT NULL);
 CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE refused (seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, reason TEXT NOT NULL,
                       payload BLOB NOT NULL);
@@ -321,9 +321,9 @@ class Spool:
             connection.execute("DELETE FROM batches WHERE seq <= ?", (passed[0],))
             self._size -= freed
 
-    def add_derived(self, connection: sqlite3.Connection, rows: int, payload: bytes) -> None:
-        """Within a piece of work: queue derived rows (steps) for the store."""
-        connection.execute("INSERT INTO derived (rows, payload) VALUES (?, ?)", (rows, payload))
+    def add_derived(self, connection: sqlite3.Connection, kind: str, rows: int, payload: bytes) -> None:
+        """Within a piece of work: queue derived rows (of the table `kind`) for the store."""
+        connection.execute("INSERT INTO derived (kind, rows, payload) VALUES (?, ?, ?)", (kind, rows, payload))
         self._size += len(payload)
 
     def drop_derived(self, connection: sqlite3.Connection, upto: int) -> None:
