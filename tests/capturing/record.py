@@ -1,6 +1,6 @@
 """Record one capture: start both servers, run a framework's program against them, and write meta.json.
 
-    record.py FRAMEWORK VARIANT [--recorded yes|no|unknown] [--fail TEXT] [--modules DIR] [--out DIR] -- COMMAND ...
+    record.py FRAMEWORK VARIANT [--recorded yes|no|unknown] [--fail TEXT] [--untold] [--modules DIR] [--out DIR] -- COMMAND ...
 
 The command runs in a copy of this folder, so that the stack traces on the wire do not tell where the project lies,
 with the model's address in STUB_URL and OPENAI_BASE_URL, the receiver's in
@@ -51,6 +51,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--recorded", choices=RECORDED, default="yes", help="whether the wire carries the arguments")
     parser.add_argument("--fail", default="tool raises", help="how tools fail")
     parser.add_argument("--out", type=Path, default=CAPTURES)
+    parser.add_argument("--untold", action="store_true", help="nothing on the wire tells of single calls")
     parser.add_argument("--modules", type=Path, help="node_modules folder to link beside the programs")
     parser.add_argument("--timeout", type=float, default=150)
     parser.add_argument("command", nargs="+")
@@ -79,6 +80,11 @@ def called(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def truth(calls: list[dict[str, Any]], *, told: bool) -> dict[str, Any]:
+    """Return what meta.json says of the calls: expected on the wire, or only made when nothing there tells of them."""
+    return {"expected_tool_calls": calls} if told else {"expected_tool_calls": None, "calls_made": calls}
+
+
 def main() -> None:
     """Record and report."""
     asked = options()
@@ -101,7 +107,7 @@ def main() -> None:
             "note": NOTE,
             "how_tools_fail": asked.fail,
             **(json.loads(notes.read_text()) if notes.exists() else {}),
-            "expected_tool_calls": called(scratch / "calls.jsonl"),
+            **truth(called(scratch / "calls.jsonl"), told=not asked.untold),
             "arguments_recorded": RECORDED[asked.recorded],
         }
     bodies = sorted(folder.glob("*.gz")) if folder.exists() else []
@@ -109,7 +115,7 @@ def main() -> None:
         sys.exit(f"{asked.framework}/{asked.variant}: nothing was exported (exit {run.returncode})")
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
     size = sum(body.stat().st_size for body in bodies)
-    calls = len(meta["expected_tool_calls"])
+    calls = len(meta["expected_tool_calls"] or meta.get("calls_made", []))
     print(f"{folder}: exit {run.returncode}, {len(bodies)} bodies, {size} bytes, {calls} calls")
 
 
