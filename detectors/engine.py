@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collector.step import Json, StepEvent
 
 _SEPARATOR = "\x1f"
+_MEASURE_AT = frozenset({1, 16, 64})
 _MEASURE_EVERY = 256
 _SWEEP_EVERY = 4096
 _SWEEP_SAMPLE = 63
@@ -47,7 +48,10 @@ class Absorbs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DetectorFactory:
-    """Makes a detector for a new scope. `shadow`: its findings are recorded only, marked in their evidence."""
+    """Makes a detector for a new scope.
+
+    `shadow`: its findings are recorded only, and marked so in their evidence.
+    """
 
     make: Callable[[], Detector]
     shadow: bool = False
@@ -241,16 +245,22 @@ class Engine:
                 continue
             if found:
                 findings.extend([self._say(scope, name, finding) for finding in found])
-        if scope.steps % _MEASURE_EVERY == 0 or scope.steps & (scope.steps - 1) == 0:
+        if scope.steps in _MEASURE_AT or scope.steps % _MEASURE_EVERY == 0:
             self._measure(scope)
         return findings
 
     def _say(self, scope: _Scope, name: str, finding: Finding) -> Finding:
-        """Give a finding its revision within the scope, its sessions, and the mark of a shadow."""
+        """Give a finding its revision within the scope, its sessions, and the mark of a shadow.
+
+        What was said is never taken back: a revision is at least as severe as the one before.
+        """
         before = scope.reported.get(finding.id)
         changes: dict[str, Any] = {}
-        if before is not None and finding.revision <= before.revision:
-            changes["revision"] = before.revision + 1
+        if before is not None:
+            if finding.revision <= before.revision:
+                changes["revision"] = before.revision + 1
+            if finding.severity.rank < before.severity.rank:
+                changes["severity"] = before.severity
         if scope.aliases:
             changes["session_ids"] = (scope.session_id, *scope.aliases)
         if not finding.detector:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+_BYTES_PER_JSON_BYTE = 5
 
 
 class Recent(Generic[K, V]):
@@ -32,6 +36,9 @@ class Recent(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
 
     def __contains__(self, key: object) -> bool:
         return key in self._items
@@ -78,13 +85,9 @@ class Recent(Generic[K, V]):
 def estimated_bytes(state: Json) -> int:
     """Roughly what a JSON state takes in memory as Python objects, in bytes.
 
+    Python objects take about five times their JSON text (measured: 66 KB for 13 KB of a full scope).
+
     >>> estimated_bytes({"a": [1, 2, 3]}) > estimated_bytes([])
     True
     """
-    if isinstance(state, str):
-        return 56 + len(state)
-    if isinstance(state, Mapping):
-        return 232 + sum(104 + len(key) + estimated_bytes(value) for key, value in state.items())
-    if isinstance(state, list):
-        return 64 + sum(8 + estimated_bytes(item) for item in state)
-    return 32
+    return _BYTES_PER_JSON_BYTE * len(orjson.dumps(state))

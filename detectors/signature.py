@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from detectors.role import words
+from detectors.shell import canonical_command, canonical_path, only_prints
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from collector.step import Json
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 HEAD_CHARS = 8192
@@ -32,30 +31,34 @@ HEAD_CHARS = 8192
 TAIL_CHARS = 1024
 """How much of its end, when it is longer than that."""
 
-VOLATILE = _words("""requestid reqid traceid spanid traceparent correlationid clientrequestid clienttoken clientmsgid
-    clientmessageid dedupid nonce idempotencykey now timestamp currenttime requesttime sentat attempt attempts
-    attemptnumber retry retrycount retrynumber backoff backoffms backoffseconds timeout timeoutms
-    timeoutseconds timeoutsec yieldtimems toolcallid tooluseid callid""")
+VOLATILE = words(
+    """
+    requestid reqid traceid spanid traceparent correlationid clientrequestid clienttoken clientmsgid
+    clientmessageid dedupid nonce idempotencykey now timestamp currenttime requesttime sentat attempt
+    attempts attemptnumber retry retrycount retrynumber backoff backoffms backoffseconds timeout timeoutms
+    timeoutseconds timeoutsec yieldtimems toolcallid tooluseid callid
+    """,
+)
 """Arguments that say nothing about what is asked, by normalised name, wherever they are nested."""
-COSMETIC = _words("""brief explanation reason reasoning rationale thought thoughts thinking justification why toolsummary
-    toolaction onesentenceexplanation""")
+COSMETIC = words(
+    """
+    brief explanation reason reasoning rationale thought thoughts thinking justification why toolsummary
+    toolaction onesentenceexplanation
+    """,
+)
 """Arguments in which a model explains itself; dropped at the top level only."""
 _SHELL_COSMETIC = frozenset({"description", "title", "label", "summary", "purpose", "intent"})
 _SHELL_KEYS = frozenset({"command", "cmd", "script"})
-_LITERAL_KEYS = _words("""content contents text body code patch diff old new oldstring newstring oldstr newstr oldtext newtext
-    insert inserttext filetext replacement message prompt data input""")
+_LITERAL_KEYS = words(
+    """
+    content contents text body code patch diff old new oldstring newstring oldstr newstr oldtext newtext
+    insert inserttext filetext replacement message prompt data input
+    """,
+)
 _DELEGATES = re.compile(r"(?i)agent|task|delegat|spawn|dispatch|hand_?off|transfer|worker")
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,12})?")
-_QUOTED = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*")""")
-_PLAIN_WORD = re.compile(r"[\w./:@%+=,~-]+")
-_SHORT_FLAG = re.compile(r"-[A-Za-z]+")
-_PATH = re.compile(r"(?:\.{0,2}/|~/)?[^\s:?#*\"'<>|]*/[^\s:?#*\"'<>|]*")
 _NAME_NOISE = re.compile(r"[^a-z0-9]+")
-_NOOP_COMMAND = re.compile(
-    r"\s*(?:(?:echo|printf|true|:|date|pwd)\b(?:[^;&|<>`$]|\$\([^()]*\)|\$(?!\())*(?:;|&&|\|\||$)\s*)+",
-)
-_NOOP_SUBSTITUTION = re.compile(r"\$\((?!\s*date\b)|`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,10 @@ def normal_name(name: str) -> str:
 
 
 def names_for(tool: str, extra_volatile: Iterable[str] = ()) -> Names:
-    """Choose what to drop for a tool. Delegations keep their briefs and reasons: these are the work itself."""
+    """Choose what to drop for a tool.
+
+    Delegations keep their briefs and reasons: these are the work itself.
+    """
     base = DELEGATE_NAMES if _DELEGATES.search(tool) else DEFAULT_NAMES
     extra = frozenset(map(normal_name, extra_volatile))
     return Names(base.volatile | extra, base.cosmetic) if extra else base
@@ -153,7 +159,7 @@ def _canonical_top(arguments: Mapping[str, Json], names: Names, dropped: list[st
     for key in _SHELL_KEYS:
         command = arguments.get(key)
         if isinstance(command, str):
-            shell, noop = True, is_noop(command)
+            shell, noop = True, only_prints(command)
     parts: list[tuple[str, str]] = []
     for key, value in arguments.items():
         if value is None:
@@ -180,34 +186,28 @@ def _canonical(value: Json, name: str, names: Names) -> str:
     """Canonical text of one value under the normalised argument name `name`."""
     if isinstance(value, str):
         return _canonical_text(value, name)
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return f"n{value}"
-    if isinstance(value, float):
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (int, float)):
         return _canonical_number(value)
     if isinstance(value, Mapping):
-        inner = [
-            f"{key}={_canonical(item, key, names)}"
-            for key, item in sorted((normal_name(k), v) for k, v in _present(value))
-            if key not in names.volatile
-        ]
-        return "{" + "\x1f".join(inner) + "}"
+        return _canonical_object(value, names)
     return "[" + "\x1f".join([_canonical(item, name, names) for item in value]) + "]"
 
 
-def _present(value: Mapping[str, Json]) -> list[tuple[str, Json]]:
-    """Items that are not null, the first of each normalised name, so that sorting never compares values."""
-    seen: dict[str, tuple[str, Json]] = {}
-    for key, item in value.items():
-        if item is not None:
-            seen.setdefault(normal_name(key), (key, item))
-    return list(seen.values())
+def _canonical_object(value: Mapping[str, Json], names: Names) -> str:
+    """Canonical text of a nested object."""
+    parts = sorted(
+        f"{name}={_canonical(item, name, names)}"
+        for name, item in ((normal_name(key), item) for key, item in value.items())
+        if item is not None and name not in names.volatile
+    )
+    return "{" + "\x1f".join(parts) + "}"
 
 
 def _canonical_number(value: float) -> str:
+    if isinstance(value, int):
+        return f"n{value}"
     if value.is_integer() and abs(value) < 1e15:  # noqa: PLR2004 - beyond, floats no longer hold every integer
         return f"n{int(value)}"
     return f"n{value!r}"
@@ -216,79 +216,21 @@ def _canonical_number(value: float) -> str:
 def _canonical_text(text: str, name: str) -> str:
     """Canonical text of a string: numbers as numbers, one spelling of white space and of paths.
 
-    >>> _canonical_text("src//lib/", "path"), _canonical_text("./src/lib", "path"), _canonical_text("10.0", "")
-    ('src/lib', 'src/lib', 'n10')
+    >>> [_canonical_text(text, "path") for text in ("src//lib/", "./src/lib", "10.0")]
+    ['src/lib', 'src/lib', 'n10']
     """
     if name in _LITERAL_KEYS or "\n" in text:
         return text.strip("\r\n")
+    text = " ".join(text.split())
     if len(text) < 24 and text[-1:].isdigit() and _NUMBER.fullmatch(text):  # noqa: PLR2004 - longest match
         return _canonical_number(float(text)) if "." in text else f"n{int(text)}"
-    text = " ".join(text.split())
     if "/" in text:
         return canonical_path(text)
     return text
 
 
-def canonical_path(text: str) -> str:
-    """One spelling of a path or URL; other text stays as it is.
-
-    >>> canonical_path("/srv/app/"), canonical_path("/srv/./app//x"), canonical_path("https://ex.org/a/")
-    ('/srv/app', '/srv/app/x', 'https://ex.org/a')
-    """
-    if "://" in text:
-        scheme, _, rest = text.partition("://")
-        return text if "?" in rest or " " in text else f"{scheme.lower()}://{rest.rstrip('/')}"
-    if not _PATH.fullmatch(text):
-        return text
-    while "//" in text:
-        text = text.replace("//", "/")
-    text = text.replace("/./", "/").removeprefix("./")
-    return text.rstrip("/") or "/"
-
-
-def is_noop(command: str) -> bool:
-    """Tell whether a shell command only prints, so that nothing is asked and nothing is done.
-
-    >>> is_noop("echo s1 $(date +%T)"), is_noop("echo x > f"), is_noop("echo $(cat f)"), is_noop("ls")
-    (True, False, False, False)
-    """
-    if command[:1] not in "ep:td ":
-        return False
-    return _NOOP_COMMAND.fullmatch(command) is not None and not _NOOP_SUBSTITUTION.search(command)
-
-
-def canonical_command(command: str) -> str:
-    """One spelling of a simple shell command; what has several lines keeps its inside.
-
-    >>> canonical_command("ls  -l -a '/srv/app/' ") == canonical_command('ls -la "/srv/app"')
-    True
-    >>> canonical_command("grep 'a  b' f") == canonical_command("grep 'a b' f")
-    False
-    """
-    command = command.strip()
-    if "\n" in command:
-        return command
-    if "'" in command or '"' in command:
-        pieces = _QUOTED.split(command)
-        for i, piece in enumerate(pieces):
-            if i % 2 and _PLAIN_WORD.fullmatch(piece, 1, len(piece) - 1):
-                pieces[i] = piece[1:-1]
-            elif i % 2:
-                pieces[i] = piece.replace(" ", "\x00").replace("\t", "\x01")
-        command = "".join(pieces)
-    words = command.split()
-    merged: list[str] = []
-    for word in words:
-        if word[0] == "-" and merged and _SHORT_FLAG.fullmatch(word) and _SHORT_FLAG.fullmatch(merged[-1]):
-            merged[-1] += word[1:]
-        else:
-            merged.append(word if "/" not in word else canonical_path(word))
-    return " ".join(
-        ["-" + "".join(sorted(w[1:])) if w[0] == "-" and _SHORT_FLAG.fullmatch(w) else w for w in merged],
-    )
-
-
-# What starts with a digit is found by one scan with a literal prefix set, ten times faster than an alternation.
+# What starts with a digit is found by one scan with a literal prefix set, ten times faster than an
+# alternation.
 _CLOCKS = re.compile(
     r"""(?x)\d(?:
       \d{3}-\d\d-\d\d[t\ ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|[+-]\d\d:?\d\d)?
@@ -298,31 +240,49 @@ _CLOCKS = re.compile(
     )""",
 )
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# Led by a separator and then by a letter that some name begins with, so that most positions are passed
+# cheaply.
 _KEYED = re.compile(
-    r"""(?x)(?<![a-z])(?:
-      (?:(?:total_?|execution_?|wall_?)?(?:duration|elapsed|latency|took|time_?taken)(?:_?(?:ms|s|sec|seconds))?
-        |p?pid|(?:started|finished|ended|completed|created|updated|generated|checked|fetched|last_?checked)_?at
-        |timestamp|(?:message|msg|request|req|trace|span|event|correlation|response)_?id
-        |attempts?|retry|retries)
+    r"""(?x)[\s"'{(,;:\[\x1e_=](?=[delptcursgfbmwar])(?:
+      (?:
+        (?:(?:total|execution|wall|run|build|response)_?)?
+        (?:duration|elapsed|latency|took|time_?taken)(?:_?(?:ms|s|secs?|seconds))?
+      | p?pid
+      | (?:started|finished|ended|completed|created|updated|generated|checked|fetched|last_?checked)_?at
+      | timestamp
+      | (?:message|msg|request|req|trace|span|event|correlation|response)_?id
+      | attempts? | retry | retries
+      )
       \\?["']?\ ?[:=\#]?\ ?
-        (?:\\?"[^"\\]*\\?"|'[^']*'|[\d.]+(?:\s?(?:of|/)\s?\d+)?|(?<=[:=\#\ ])[\w.-]*\d[\w.-]*)
-    | (?:req|request|trace|span|batch|msg|message|worker|call|corr|event|run|txn)[-_][0-9a-z]*\d[0-9a-z]{5,}
+      (?:\\?"[^"\\]*\\?"|'[^']*'|[\d.]+(?:\s?(?:of|/)\s?\d+)?|(?<=[:=\#\ ])[\w.-]*\d[\w.-]*)
+    | (?:req|request|trace|span|batch|msg|message|worker|call|corr|event|run|txn)[-_](?=[a-z]*\d)[0-9a-z]{6,}
     )""",
 )
-_CUES = (
-    "duration", "elapsed", "latency", "took", "pid", "edat", "ed_at", "timestamp", 'id"', "id'", "_id", " id",
-    "id:", "id=", "req", "trace", "span", "batch-", "msg", "worker-", "call_", "attempt", "retr", "run_", "txn",
-)  # fmt: skip
+_CUES = ("dura", "elap", "laten", "took", "pid", "ed_at", "edat", "stamp", "req", "trac", "atte", "retr")
+_DASHED_CUES = (
+    "span",
+    "batch",
+    "mess",
+    "msg",
+    "worker",
+    "call",
+    "event",
+    "corr",
+    "run",
+    "txn",
+    "resp",
+    "_taken",
+)
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|/tmp/[\w.-]*[\w/.-]*|tmp[a-z0-9_]{8}\b")
 
 
 def information_text(text: str, dropped: tuple[str, ...] = ()) -> str:
     """A result or error without its volatile parts; numbers stay.
 
-    >>> information_text("batch-5747d1df-afee-4375-8b62-aff1f0a3117a ok in 300 ms")
-    'batch-# ok in #'
+    >>> information_text("done batch-5747d1df-afee-4375-8b62-aff1f0a3117a ok in 300 ms")
+    'done batch-# ok in #'
     >>> information_text('{"exitCode": 0, "durationMs": 180, "pid": 4000, "text": "web-7c 1/1"}')
-    '{"exitcode": 0, "#, "#, "text": "web-7c 1/1"}'
+    '{"exitcode": 0, #, #, "text": "web-7c 1/1"}'
     >>> information_text("60991.8 at 12:00:01"), information_text("m1.ts(5,3): error TS2322 (9 errors)")
     ('60991.8 at #', 'm1.ts(5,3): error ts2322 (9 errors)')
     """
@@ -333,13 +293,23 @@ def information_text(text: str, dropped: tuple[str, ...] = ()) -> str:
     if "-" in text and text.count("-") > 3:  # noqa: PLR2004 - a uuid has four
         text = _UUID.sub("#", text)
     text = _CLOCKS.sub("#", text)
-    for cue in _CUES:
-        if cue in text:
-            text = _KEYED.sub("#", text)
-            break
+    if _may_be_keyed(text):
+        text = _KEYED.sub("#", text)
     if "0x" in text or "tmp" in text:
         text = _ADDRESS.sub("#", text)
     return text
+
+
+def _may_be_keyed(text: str) -> bool:
+    """A cheap look before the dear expression: whether any of the names that it knows occurs."""
+    for cue in _CUES:
+        if cue in text:
+            return True
+    if "-" in text or "_" in text:
+        for cue in _DASHED_CUES:
+            if cue in text:
+                return True
+    return False
 
 
 def information(text: str, dropped: tuple[str, ...] = ()) -> int:
