@@ -1,7 +1,7 @@
 """A tiny OTLP/HTTP receiver on loopback that saves every body as it came, gzipped.
 
-Bodies become `NNN-<traces|logs>.<pb|json>.gz` in the output folder, numbered in the order they arrived. Metrics are
-accepted and dropped. Any path prefix will do; chunked and gzipped requests are understood.
+Bodies become `NNN-<traces|logs>.<pb|json>.gz` in the output folder, numbered in the order they arrived.
+Metrics are accepted and dropped. Any path prefix will do; chunked and gzipped requests are understood.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def serve(path: Path, port: int = 0) -> ThreadingHTTPServer:
 
 def main() -> None:
     """Serve until interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--port", type=int, default=4318)
     options = parser.parse_args()

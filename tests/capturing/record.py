@@ -1,12 +1,13 @@
 """Record one capture: start both servers, run a framework's program against them, and write meta.json.
 
-    record.py FRAMEWORK VARIANT [--recorded yes|no|unknown] [--fail TEXT] [--untold] [--modules DIR] [--out DIR] -- COMMAND ...
+    record.py FRAMEWORK VARIANT [--recorded yes|no|unknown] [--fail TEXT] [--untold] [--modules DIR]
+        [--out DIR] -- COMMAND ...
 
-The command runs in a copy of this folder, so that the stack traces on the wire do not tell where the project lies,
-with the model's address in STUB_URL and OPENAI_BASE_URL, the receiver's in
-OTEL_EXPORTER_OTLP_ENDPOINT, and appends what its tools were really called with to the file in CAPTURE_CALLS
-(scenario.py does so): these lines become `expected_tool_calls`, in the order in which the calls ended. What it writes
-to the file in CAPTURE_NOTES, a JSON object, is merged into meta.json.
+The command runs in a copy of this folder, so that the stack traces on the wire do not tell where the
+project lies, with the model's address in STUB_URL and OPENAI_BASE_URL, the receiver's in
+OTEL_EXPORTER_OTLP_ENDPOINT, and appends what its tools were really called with to the file in
+CAPTURE_CALLS (scenario.py does so): these lines become `expected_tool_calls`, in the order in which the
+calls ended. What it writes to the file in CAPTURE_NOTES, a JSON object, is merged into meta.json.
 """
 
 from __future__ import annotations
@@ -42,13 +43,20 @@ QUIET = {
 }
 """Keeps frameworks from calling home while they are recorded."""
 
+SWITCHES = ("OTEL_", "OPENINFERENCE_", "TRACELOOP_", "MLFLOW_", "ADK_", "TOOLS_")
+"""What begins the environment variables that decide what a capture holds."""
+
 
 def options() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("framework")
     parser.add_argument("variant")
-    parser.add_argument("--recorded", choices=RECORDED, default="yes", help="whether the wire carries the arguments")
+    parser.add_argument(
+        "--recorded", choices=RECORDED, default="yes", help="whether the wire carries the arguments"
+    )
     parser.add_argument("--fail", default="tool raises", help="how tools fail")
     parser.add_argument("--out", type=Path, default=CAPTURES)
     parser.add_argument("--untold", action="store_true", help="nothing on the wire tells of single calls")
@@ -81,7 +89,7 @@ def called(path: Path) -> list[dict[str, Any]]:
 
 
 def truth(calls: list[dict[str, Any]], *, told: bool) -> dict[str, Any]:
-    """Return what meta.json says of the calls: expected on the wire, or only made when nothing there tells of them."""
+    """Return the calls as expected on the wire, or as only made when nothing there tells of them."""
     return {"expected_tool_calls": calls} if told else {"expected_tool_calls": None, "calls_made": calls}
 
 
@@ -96,9 +104,13 @@ def main() -> None:
         programs = shutil.copytree(Path(__file__).parent, scratch / "recording")
         if asked.modules:
             (programs / "node_modules").symlink_to(asked.modules.resolve())
-        urls = [f"http://127.0.0.1:{server.server_address[1]}" for server in (stub, receiver)]
-        run = subprocess.run(  # noqa: S603 - the command is the developer's own
-            asked.command, cwd=programs, env=environment(*urls, scratch), timeout=asked.timeout, check=False
+        stub_url, receiver_url = (f"http://127.0.0.1:{server.server_port}" for server in (stub, receiver))
+        run = subprocess.run(
+            asked.command,
+            cwd=programs,
+            env=environment(stub_url, receiver_url, scratch),
+            timeout=asked.timeout,
+            check=False,
         )
         notes = scratch / "notes.json"
         meta = {
@@ -106,6 +118,7 @@ def main() -> None:
             "variant": asked.variant,
             "note": NOTE,
             "how_tools_fail": asked.fail,
+            "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES)},
             **(json.loads(notes.read_text()) if notes.exists() else {}),
             **truth(called(scratch / "calls.jsonl"), told=not asked.untold),
             "arguments_recorded": RECORDED[asked.recorded],

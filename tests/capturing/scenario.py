@@ -96,7 +96,7 @@ def use(turns: list[dict[str, Any]]) -> None:
 
 def write_notes(packages: list[str], scenario: list[str] | str = MAIN, **more: object) -> None:
     """Write what meta.json should say of this run."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in packages:
         try:
             versions[package] = metadata.version(package)

@@ -1,11 +1,11 @@
 """An OpenAI-compatible model server on loopback that plays a script instead of thinking.
 
-It answers `POST .../chat/completions` and `POST .../responses`, plain and streamed. Every request takes the next turn
-of the script, whatever was asked, so that a framework's own prompts cannot change what is recorded. A client may replace
-the script before it starts with `POST /script` and a JSON list of turns.
+It answers `POST .../chat/completions` and `POST .../responses`, plain and streamed. Every request takes
+the next turn of the script, whatever was asked, so that a framework's own prompts cannot change what is
+recorded. A client may replace the script before it starts with `POST /script` and a JSON list of turns.
 
-A turn is `{"calls": [[tool name, arguments], ...]}` or `{"text": "..."}`. Call ids are `call_<turn>_<k>`; input tokens
-are 100 + turn, output 20, cached 40, reasoning 5.
+A turn is `{"calls": [[tool name, arguments], ...]}` or `{"text": "..."}`. Call ids are `call_<turn>_<k>`;
+input tokens are 100 + turn, output 20, cached 40, reasoning 5.
 """
 
 from __future__ import annotations
@@ -129,7 +129,13 @@ def response_items(number: int, turn: dict[str, Any]) -> list[dict[str, Any]]:
     if "text" in turn:
         part = {"type": "output_text", "text": turn["text"], "annotations": [], "logprobs": []}
         return [
-            {"id": f"msg_{number:03d}", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+            {
+                "id": f"msg_{number:03d}",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [part],
+            }
         ]
     return [
         {
@@ -187,7 +193,12 @@ def item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
         begun = {**item, "arguments": "", "status": "in_progress"}
         middle = [
             {"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]},
-            {"type": "response.function_call_arguments.done", **where, "arguments": item["arguments"], "name": item["name"]},
+            {
+                "type": "response.function_call_arguments.done",
+                **where,
+                "arguments": item["arguments"],
+                "name": item["name"],
+            },
         ]
     else:
         begun = {**item, "content": [], "status": "in_progress"}
@@ -209,7 +220,10 @@ def item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
 def response_events(number: int, turn: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the same response as the events of a stream."""
     begun = response(number, turn, finished=False)
-    events = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
+    events = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
     for index, item in enumerate(response_items(number, turn)):
         events += item_events(index, item)
     events.append({"type": "response.completed", "response": response(number, turn)})
@@ -224,7 +238,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """List the one model, for clients that look first."""
-        self._json({"object": "list", "data": [{"id": "stub-model", "object": "model", "created": CREATED, "owned_by": "stub"}]})
+        self._json(
+            {
+                "object": "list",
+                "data": [{"id": "stub-model", "object": "model", "created": CREATED, "owned_by": "stub"}],
+            }
+        )
 
     def do_POST(self) -> None:
         """Serve the next turn, or take a new script."""
@@ -236,7 +255,10 @@ class Handler(BaseHTTPRequestHandler):
         elif path.endswith("/chat/completions"):
             number, turn = self.script.take()
             if asked.get("stream"):
-                self._stream([f"data: {json.dumps(chunk)}\n\n" for chunk in chat_chunks(number, turn)] + ["data: [DONE]\n\n"])
+                self._stream(
+                    [f"data: {json.dumps(chunk)}\n\n" for chunk in chat_chunks(number, turn)]
+                    + ["data: [DONE]\n\n"]
+                )
             else:
                 self._json(chat_completion(number, turn))
         elif path.endswith("/responses"):
@@ -279,7 +301,9 @@ def serve(port: int = 0) -> ThreadingHTTPServer:
 
 def main() -> None:
     """Serve until interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--port", type=int, default=8399)
     serve(parser.parse_args().port)
     threading.Event().wait()

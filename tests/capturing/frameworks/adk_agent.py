@@ -1,7 +1,8 @@
 """Google ADK with a scripted model and its own tracer.
 
-pip: google-adk opentelemetry-sdk opentelemetry-exporter-otlp-proto-http openinference-instrumentation-google-adk.
-usage: adk_agent.py native|openinference [main|agenttool|main-plugin]
+pip: google-adk opentelemetry-sdk opentelemetry-exporter-otlp-proto-http
+openinference-instrumentation-google-adk. usage: adk_agent.py native|openinference
+[main|agenttool|main-plugin]
 """
 
 import sys
@@ -36,7 +37,7 @@ script = stub_model.Script(TURNS)
 
 
 class Stub(BaseLlm):
-    async def generate_content_async(self, llm_request, stream=False):
+    async def generate_content_async(self, llm_request, stream=False):  # noqa: FBT002 - the base class has it so
         number, turn = script.take()
         parts = [types.Part(text=turn["text"])] if "text" in turn else []
         for k, (name, arguments) in enumerate(turn.get("calls", [])):
@@ -72,7 +73,13 @@ def on_tool_error(tool, args, tool_context, error):
 model = Stub(model="stub-model")
 tools = list(scenario.TOOLS)
 if KIND == "agenttool":
-    tools = [AgentTool(LlmAgent(name="researcher", model=model, tools=scenario.TOOLS, on_tool_error_callback=on_tool_error))]
+    tools = [
+        AgentTool(
+            LlmAgent(
+                name="researcher", model=model, tools=scenario.TOOLS, on_tool_error_callback=on_tool_error
+            )
+        )
+    ]
 agent = LlmAgent(name="ops_agent", model=model, tools=tools, on_tool_error_callback=on_tool_error)
 
 

@@ -1,7 +1,8 @@
 """Microsoft Agent Framework with its own instrumentation, or with OpenInference's processor on top.
 
-pip: agent-framework-core agent-framework-openai openinference-instrumentation-agent-framework opentelemetry-sdk
-opentelemetry-exporter-otlp-proto-http. usage: agent_framework_agent.py native|content|openinference [main|sub]
+pip: agent-framework-core agent-framework-openai openinference-instrumentation-agent-framework
+opentelemetry-sdk opentelemetry-exporter-otlp-proto-http. usage: agent_framework_agent.py
+native|content|openinference [main|sub]
 """
 
 import os
@@ -59,7 +60,12 @@ async def main() -> None:
 
 scenario.run(main())
 scenario.write_notes(
-    ["agent-framework-core", "agent-framework-openai", "openinference-instrumentation-agent-framework", "opentelemetry-sdk"],
+    [
+        "agent-framework-core",
+        "agent-framework-openai",
+        "openinference-instrumentation-agent-framework",
+        "opentelemetry-sdk",
+    ],
     scenario.MAIN if KIND == "main" else KIND,
     instrumentation=sys.argv[1],
 )

@@ -1,7 +1,8 @@
 """Agno agent.
 
-pip: agno openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation named:
-openinference-instrumentation-agno | opentelemetry-instrumentation-genai-agno. usage: agno_agent.py openinference|genai
+pip: agno openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation
+named: openinference-instrumentation-agno | opentelemetry-instrumentation-genai-agno. usage: agno_agent.py
+openinference|genai
 """
 
 import sys
@@ -26,7 +27,12 @@ agent = Agent(
 )
 agent.run(scenario.PROMPT, session_id="sess-agno-1", user_id="user-7")
 scenario.write_notes(
-    ["agno", "openinference-instrumentation-agno", "opentelemetry-instrumentation-genai-agno", "opentelemetry-sdk"],
+    [
+        "agno",
+        "openinference-instrumentation-agno",
+        "opentelemetry-instrumentation-genai-agno",
+        "opentelemetry-sdk",
+    ],
     instrumentation=sys.argv[1],
     session_id_passed="sess-agno-1",
     user_id_passed="user-7",

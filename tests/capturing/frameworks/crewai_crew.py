@@ -1,10 +1,12 @@
 """A CrewAI crew of one agent.
 
 pip: crewai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentations named:
-openinference-instrumentation-crewai | openinference-instrumentation-openai | opentelemetry-instrumentation-crewai
-opentelemetry-instrumentation-openai. usage: crewai_crew.py openinference|openinference+openai|traceloop+openai [guard]
+openinference-instrumentation-crewai | openinference-instrumentation-openai |
+opentelemetry-instrumentation-crewai opentelemetry-instrumentation-openai. usage: crewai_crew.py
+openinference|openinference+openai|traceloop+openai [guard]
 
-CrewAI stops by itself at the fifth identical call, so the main script varies the pages unless `guard` is named.
+CrewAI stops by itself at the fifth identical call, so the main script varies the pages unless `guard` is
+named.
 """
 
 import sys

@@ -1,7 +1,8 @@
 """DSPy ReAct, whose tool calls are text and not the provider's.
 
 pip: dspy opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation named:
-openinference-instrumentation-dspy | opentelemetry-instrumentation-genai-dspy. usage: dspy_react.py openinference|genai
+openinference-instrumentation-dspy | opentelemetry-instrumentation-genai-dspy. usage: dspy_react.py
+openinference|genai
 """
 
 import json
@@ -22,7 +23,10 @@ import dspy
 
 def act(name, arguments):
     fields = {"next_thought": "I need more.", "next_tool_name": name, "next_tool_args": json.dumps(arguments)}
-    return {"text": "\n\n".join(f"[[ ## {key} ## ]]\n{value}" for key, value in fields.items()) + "\n\n[[ ## completed ## ]]"}
+    return {
+        "text": "\n\n".join(f"[[ ## {key} ## ]]\n{value}" for key, value in fields.items())
+        + "\n\n[[ ## completed ## ]]"
+    }
 
 
 turns = [act(name, arguments) for turn in stub_model.MAIN for name, arguments in turn.get("calls", [])]
@@ -31,7 +35,12 @@ scenario.use([*turns, act("finish", {}), {"text": closing}])
 dspy.configure(lm=dspy.LM("openai/stub-model", api_base=scenario.BASE_URL, api_key="stub", cache=False))
 dspy.ReAct("question -> answer", tools=scenario.TOOLS, max_iters=40)(question=scenario.PROMPT)
 scenario.write_notes(
-    ["dspy", "openinference-instrumentation-dspy", "opentelemetry-instrumentation-genai-dspy", "opentelemetry-sdk"],
+    [
+        "dspy",
+        "openinference-instrumentation-dspy",
+        "opentelemetry-instrumentation-genai-dspy",
+        "opentelemetry-sdk",
+    ],
     [*scenario.MAIN[:3], "get_weather x2 in two turns (ok)"],
     instrumentation=sys.argv[1],
 )

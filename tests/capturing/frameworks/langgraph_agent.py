@@ -1,9 +1,11 @@
 """LangChain's create_agent on LangGraph, under whatever instruments it.
 
-pip: langchain langgraph langchain-openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the
-instrumentations named: openinference-instrumentation-langchain (openinference) | openinference-instrumentation-openai
-(openinference-openai) | opentelemetry-instrumentation-genai-langchain (genai) | opentelemetry-instrumentation-langchain
-(traceloop) | langsmith[otel] (langsmith) | langfuse | openlit | mlflow | none (with opentelemetry-instrument in front). usage: langgraph_agent.py INSTRUMENTATION[+INSTRUMENTATION] [main|sub|noargs]
+pip: langchain langgraph langchain-openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by
+the instrumentations named: openinference-instrumentation-langchain (openinference) |
+openinference-instrumentation-openai (openinference-openai) | opentelemetry-instrumentation-genai-langchain
+(genai) | opentelemetry-instrumentation-langchain (traceloop) | langsmith[otel] (langsmith) | langfuse |
+openlit | mlflow | none (with opentelemetry-instrument in front). usage: langgraph_agent.py
+INSTRUMENTATION[+INSTRUMENTATION] [main|sub|noargs]
 """
 
 import os
@@ -42,7 +44,9 @@ def instrument(name: str) -> None:
 
 
 if "mlflow" in NAMES:
-    os.environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+    os.environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = (
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+    )
     os.environ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"
     import mlflow
 

@@ -1,9 +1,9 @@
 """LlamaIndex FunctionAgent.
 
-pip: llama-index-core llama-index-llms-openai-like opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the
-instrumentation named: openinference-instrumentation-llama-index | opentelemetry-instrumentation-genai-llama-index |
-opentelemetry-instrumentation-llamaindex | llama-index-observability-otel (native).
-usage: llama_index.py openinference|genai|traceloop|native
+pip: llama-index-core llama-index-llms-openai-like opentelemetry-sdk opentelemetry-exporter-otlp-proto-http
+and, by the instrumentation named: openinference-instrumentation-llama-index |
+opentelemetry-instrumentation-genai-llama-index | opentelemetry-instrumentation-llamaindex |
+llama-index-observability-otel (native). usage: llama_index.py openinference|genai|traceloop|native
 """
 
 import sys
@@ -15,7 +15,9 @@ if sys.argv[1] == "native":
     from llama_index.observability.otel import LlamaIndexOpenTelemetry as LlamaIndexInstrumentor
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    native = LlamaIndexInstrumentor(span_exporter=OTLPSpanExporter(), service_name_or_resource="recorded-agent")
+    native = LlamaIndexInstrumentor(
+        span_exporter=OTLPSpanExporter(), service_name_or_resource="recorded-agent"
+    )
     native.start_registering()
 else:
     scenario.telemetry()
@@ -40,7 +42,10 @@ llm = OpenAILike(
     is_function_calling_model=True,
 )
 agent = FunctionAgent(
-    name="ops_agent", tools=[FunctionTool.from_defaults(tool) for tool in scenario.TOOLS], llm=llm, streaming=False
+    name="ops_agent",
+    tools=[FunctionTool.from_defaults(tool) for tool in scenario.TOOLS],
+    llm=llm,
+    streaming=False,
 )
 
 

@@ -1,10 +1,11 @@
 """OpenAI Agents SDK, over chat completions or the responses API.
 
-pip: openai-agents opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation named:
-openinference-instrumentation-openai-agents | opentelemetry-instrumentation-openai-agents (traceloop) |
-opentelemetry-instrumentation-openai-agents-v2 (v2) | opentelemetry-instrumentation-genai-openai-agents (genai) | logfire.
-usage: openai_agents_sdk.py INSTRUMENTATION[+openai] chat|responses [main|sub|handoff|returned]; returned: the tools'
-errors reach the model as they are, through failure_error_function.
+pip: openai-agents opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation
+named: openinference-instrumentation-openai-agents | opentelemetry-instrumentation-openai-agents
+(traceloop) | opentelemetry-instrumentation-openai-agents-v2 (v2) |
+opentelemetry-instrumentation-genai-openai-agents (genai) | logfire. usage: openai_agents_sdk.py
+INSTRUMENTATION[+openai] chat|responses [main|sub|handoff|returned]; returned: the tools' errors reach the
+model as they are, through failure_error_function.
 """
 
 import sys
@@ -25,9 +26,7 @@ else:
     scenario.telemetry()
     if HOW.startswith("openinference"):
         from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor as Instrumentor
-    elif HOW.startswith("traceloop"):
-        from opentelemetry.instrumentation.openai_agents import OpenAIAgentsInstrumentor as Instrumentor
-    elif HOW == "v2":
+    elif HOW.startswith("traceloop") or HOW == "v2":
         from opentelemetry.instrumentation.openai_agents import OpenAIAgentsInstrumentor as Instrumentor
     else:
         from opentelemetry.instrumentation.genai.openai_agents import OpenAIAgentsInstrumentor as Instrumentor
@@ -62,16 +61,22 @@ if KIND == "sub":
 
     agent = agents.Agent(name="ops_agent", instructions="You check things.", model=model, tools=[ask])
     question = {"question": "What is wrong with the status page?"}
-    scenario.use([{"calls": [["researcher", question]]}, *PAGE, {"text": "No answer."}, {"text": "It is down."}])
+    scenario.use(
+        [{"calls": [["researcher", question]]}, *PAGE, {"text": "No answer."}, {"text": "It is down."}]
+    )
 elif KIND == "handoff":
-    agent = agents.Agent(name="ops_agent", instructions="You check things.", model=model, tools=tools, handoffs=[researcher])
+    agent = agents.Agent(
+        name="ops_agent", instructions="You check things.", model=model, tools=tools, handoffs=[researcher]
+    )
     scenario.use([{"calls": [["transfer_to_researcher", {}]]}, *PAGE, {"text": "It is down."}])
 else:
     agent = agents.Agent(name="ops_agent", instructions="You check things.", model=model, tools=tools)
 
 
 async def main() -> None:
-    config = agents.RunConfig(workflow_name="demo workflow", group_id="group-oa-1", trace_metadata={"user_id": "user-7"})
+    config = agents.RunConfig(
+        workflow_name="demo workflow", group_id="group-oa-1", trace_metadata={"user_id": "user-7"}
+    )
     await agents.Runner.run(agent, scenario.PROMPT, max_turns=40, run_config=config)
 
 

@@ -18,7 +18,9 @@ def instrument() -> None:
     if INSTRUMENTATION == "traceloop":
         from traceloop.sdk import Traceloop
 
-        Traceloop.init(app_name="recorded-agent", api_endpoint=scenario.os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"])
+        Traceloop.init(
+            app_name="recorded-agent", api_endpoint=scenario.os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+        )
         Traceloop.set_association_properties({"session_id": "sess-raw-1", "user_id": "user-7"})
         return
     scenario.telemetry()
@@ -40,9 +42,11 @@ def answer(name: str, arguments: str) -> str:
 
 def chat(client, messages, *, stream):
     if not stream:
-        return client.chat.completions.create(model="stub-model", messages=messages, tools=scenario.chat_tools()).choices[
-            0
-        ].message.model_dump(exclude_none=True)
+        return (
+            client.chat.completions.create(model="stub-model", messages=messages, tools=scenario.chat_tools())
+            .choices[0]
+            .message.model_dump(exclude_none=True)
+        )
     calls, text = {}, ""
     for chunk in client.chat.completions.create(
         model="stub-model",
@@ -54,7 +58,9 @@ def chat(client, messages, *, stream):
         for choice in chunk.choices:
             text += choice.delta.content or ""
             for part in choice.delta.tool_calls or []:
-                call = calls.setdefault(part.index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+                call = calls.setdefault(
+                    part.index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+                )
                 call["id"] += part.id or ""
                 call["function"]["name"] += part.function.name or ""
                 call["function"]["arguments"] += part.function.arguments or ""
@@ -62,7 +68,10 @@ def chat(client, messages, *, stream):
 
 
 def chat_loop(client, *, stream) -> None:
-    messages = [{"role": "system", "content": "You are ops_agent."}, {"role": "user", "content": scenario.PROMPT}]
+    messages = [
+        {"role": "system", "content": "You are ops_agent."},
+        {"role": "user", "content": scenario.PROMPT},
+    ]
     while True:
         message = chat(client, messages, stream=stream)
         messages.append(message)
@@ -77,13 +86,19 @@ def responses_loop(client) -> None:
     items = [{"role": "user", "content": scenario.PROMPT}]
     tools = [{"type": "function", **tool["function"]} for tool in scenario.chat_tools()]
     while True:
-        made = client.responses.create(model="stub-model", instructions="You are ops_agent.", input=items, tools=tools)
+        made = client.responses.create(
+            model="stub-model", instructions="You are ops_agent.", input=items, tools=tools
+        )
         calls = [item for item in made.output if item.type == "function_call"]
         items += [item.model_dump(exclude_none=True) for item in made.output]
         if not calls:
             return
         items += [
-            {"type": "function_call_output", "call_id": call.call_id, "output": answer(call.name, call.arguments)}
+            {
+                "type": "function_call_output",
+                "call_id": call.call_id,
+                "output": answer(call.name, call.arguments),
+            }
             for call in calls
         ]
 

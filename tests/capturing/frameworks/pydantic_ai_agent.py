@@ -1,8 +1,8 @@
 """Pydantic AI, instrumented by itself or by Logfire.
 
 pip: pydantic-ai-slim[openai,mcp] logfire fastmcp opentelemetry-sdk opentelemetry-exporter-otlp-proto-http.
-usage: pydantic_ai_agent.py native|nocontent|format2|format6|openinference|logfire|logfire-openai [main|mcp|sub|noargs].
-openinference needs openinference-instrumentation-pydantic-ai.
+usage: pydantic_ai_agent.py native|nocontent|format2|format6|openinference|logfire|logfire-openai
+[main|mcp|sub|noargs]. openinference needs openinference-instrumentation-pydantic-ai.
 """
 
 import sys
@@ -21,7 +21,9 @@ if HOW in ("native", "nocontent", "openinference") or HOW.startswith("format"):
     provider = scenario.telemetry()
     from pydantic_ai.models.instrumented import InstrumentationSettings
 
-    settings = {"version": int(HOW[-1])} if HOW.startswith("format") else {"include_content": HOW != "nocontent"}
+    settings = (
+        {"version": int(HOW[-1])} if HOW.startswith("format") else {"include_content": HOW != "nocontent"}
+    )
     Agent.instrument_all(InstrumentationSettings(**settings))
     if HOW == "openinference":
         from openinference.instrumentation.pydantic_ai import OpenInferenceSpanProcessor
@@ -90,7 +92,9 @@ async def main() -> None:
     if KIND == "noargs":
         scenario.use([*[{"calls": [["list_jobs", {}]]} for _ in range(4)], {"text": "Nothing runs."}])
     agent = agents()
-    await agent.run(scenario.PROMPT, usage_limits=UsageLimits(request_limit=60), conversation_id="conv-pyai-1")
+    await agent.run(
+        scenario.PROMPT, usage_limits=UsageLimits(request_limit=60), conversation_id="conv-pyai-1"
+    )
 
 
 scenario.run(main())

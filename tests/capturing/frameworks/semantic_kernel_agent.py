@@ -9,7 +9,9 @@ import os
 import sys
 
 key = "SENSITIVE" if sys.argv[1] == "sensitive" else ""
-os.environ["SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS" + ("_SENSITIVE" if key else "")] = "true"
+os.environ["SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS" + ("_SENSITIVE" if key else "")] = (
+    "true"
+)
 
 import scenario
 
@@ -47,7 +49,9 @@ class Tools:
 
 scenario.use(
     [
-        {"calls": [[f"Tools-{name}", arguments] for name, arguments in turn["calls"]]} if "calls" in turn else turn
+        {"calls": [[f"Tools-{name}", arguments] for name, arguments in turn["calls"]]}
+        if "calls" in turn
+        else turn
         for turn in stub_model.MAIN
     ]
 )

@@ -1,8 +1,8 @@
 """smolagents ToolCallingAgent.
 
-pip: smolagents openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation named:
-opentelemetry-instrumentation-genai-smolagents | openinference-instrumentation-smolagents.
-usage: smolagents_agent.py genai|openinference
+pip: smolagents openai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http and, by the instrumentation
+named: opentelemetry-instrumentation-genai-smolagents | openinference-instrumentation-smolagents. usage:
+smolagents_agent.py genai|openinference
 """
 
 import sys

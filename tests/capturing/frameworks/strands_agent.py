@@ -1,7 +1,7 @@
 """AWS Strands agent with its own tracer.
 
-pip: strands-agents[openai] opentelemetry-sdk opentelemetry-exporter-otlp-proto-http. usage: strands_agent.py [main|sub];
-OTEL_SEMCONV_STABILITY_OPT_IN chooses the conventions.
+pip: strands-agents[openai] opentelemetry-sdk opentelemetry-exporter-otlp-proto-http. usage:
+strands_agent.py [main|sub]; OTEL_SEMCONV_STABILITY_OPT_IN chooses the conventions.
 """
 
 import sys
