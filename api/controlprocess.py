@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 OnReady: TypeAlias = Callable[[int], None]
 """Told the API's port once the process serves."""
 
+BAD_CONFIGURATION: Final = 2
 _STALLED_S: Final = 10.0
 _PEER_TIMEOUT_S: Final = 1.0
 _SWITCH_INTERVAL_S: Final = 0.0005
@@ -156,8 +157,12 @@ def run_control(options: ControlOptions, on_ready: OnReady) -> None:
 def main() -> None:
     """Run as a child of the supervisor."""
     given = read_options()
-    options = options_from(given)
     set_up_logging("control", str(_mapping(given["settings"])["log_level"]))
+    try:
+        options = options_from(given)
+    except ValueError as error:
+        sys.stderr.write(f"recloser: {error}\n")
+        raise SystemExit(BAD_CONFIGURATION) from error
     run_control(options, lambda port: say_ready(port=port))
 
 

@@ -61,6 +61,7 @@ class DetectionLoop:
         pack: Pack,
         metrics: IngestMetrics,
         readers: Sequence[str],
+        settle: float,
         checkpoint_interval: float = 1.0,
     ) -> None:
         self._spool = spool
@@ -70,6 +71,7 @@ class DetectionLoop:
         self._metrics = metrics
         self._all_readers = readers
         self._interval = checkpoint_interval
+        self._settle = settle
         self._pending: list[Step] = []
         self._merges: list[SessionsMerged] = []
         self._cursor = 0
@@ -105,7 +107,7 @@ class DetectionLoop:
             progressed = self._read_on()
             self._take(self._reader.advance(time.time_ns()), time.time_ns())
             if stopping and not progressed:
-                self._checkpoint()
+                self._end()
                 return
             if len(self._pending) >= STEPS_PER_BLOCK or (self._dirty and time.monotonic() >= due):
                 started = time.monotonic()
@@ -114,6 +116,12 @@ class DetectionLoop:
                 due = now + max(self._interval, CHECKPOINT_SHARE * (now - started))
             if not progressed:
                 generation = self._spool.wait(generation, IDLE_WAIT)
+
+    def _end(self) -> None:
+        """Let the steps that wait to be put in order come out, then write what is known."""
+        time.sleep(self._settle)
+        self._take(self._reader.advance(time.time_ns()), time.time_ns())
+        self._checkpoint()
 
     def _read_on(self) -> bool:
         progressed = False

@@ -115,7 +115,13 @@ class IngestProcess:
         )
         self._intake = Intake(build_decode(settings, self._metrics), self._spool, self._metrics)
         self._detection = DetectionLoop(
-            self._spool, build_reader(settings), build_engine(settings), build_pack(), self._metrics, READERS
+            self._spool,
+            build_reader(settings),
+            build_engine(settings),
+            build_pack(),
+            self._metrics,
+            READERS,
+            settle=settings.ingest.order_window_ms / 1e3,
         )
         self._shipping = ShippingLoop(
             self._spool,

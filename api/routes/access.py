@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Request
 
-from api.problems import Problem
+from api.problems import JSON, Problem
 from control.breakers import Actor
 
 if TYPE_CHECKING:
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from api.auth import Caller, Verb
     from api.services import Services
 
-_REFUSALS = {
+MAX_PAGE: Final = 1000
+MAX_POSITION: Final = 2**63 - 1
+"""Largest position or revision that the database can hold."""
+
+_REFUSALS: Final = {
     401: "No token, or one that nobody knows.",
     403: "The token does not allow this.",
     404: "There is no such thing.",
@@ -37,6 +41,12 @@ def require(services: Services, verb: Verb) -> Callable[[Request], Caller]:
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Document refusals in OpenAPI."""
     return {status: {"model": Problem, "description": _REFUSALS[status]} for status in statuses}
+
+
+def refusals_of_text(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Document refusals of a route whose other answers are no JSON. Another route must use `refusals`."""
+    content = {JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": _REFUSALS[status], "content": content} for status in statuses}
 
 
 def person(caller: Caller) -> Actor:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.auth import Caller, Verb
 from api.problems import ApiError, not_found
-from api.routes.access import person, refusals, require
+from api.routes.access import MAX_PAGE, MAX_POSITION, person, refusals, require
 from api.routes.findings import FindingOut, finding_out
 from control import alerts
 from control.alerts import AlertState, IllegalAlertTransition, UnknownAlert
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from api.services import Services
     from control.alerts import Alert
     from control.outbox import Delivery, Destination
-
-MAX_PAGE = 1000
 
 
 class DeliveryOut(BaseModel):
@@ -93,7 +91,9 @@ def router(services: Services) -> APIRouter:
     def list_all(
         state: Annotated[AlertState | None, Query(description="Only in this state.")] = None,
         session_id: Annotated[str | None, Query(description="Only of this session.")] = None,
-        before: Annotated[int | None, Query(description="Only older than this position.")] = None,
+        before: Annotated[
+            int | None, Query(ge=0, le=MAX_POSITION, description="Only older than this position.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     ) -> AlertList:
         """List alerts, the newest first."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.auth import Caller, Verb
 from api.problems import ApiError, not_found
-from api.routes.access import person, refusals, require
+from api.routes.access import MAX_PAGE, MAX_POSITION, person, refusals, require
 from control.breakers import (
     Breaker,
     IllegalTransition,
@@ -23,8 +23,6 @@ from control.policy import Action
 
 if TYPE_CHECKING:
     from api.services import Services
-
-MAX_PAGE = 1000
 
 
 class ScopeOut(BaseModel):
@@ -117,7 +115,9 @@ def router(services: Services) -> APIRouter:
     def list_all(
         session_id: Annotated[str | None, Query(description="Only of this session.")] = None,
         state: Annotated[State | None, Query(description="Only in this state.")] = None,
-        before: Annotated[int | None, Query(description="Only changed before this revision.")] = None,
+        before: Annotated[
+            int | None, Query(ge=0, le=MAX_POSITION, description="Only changed before this revision.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     ) -> BreakerList:
         """List breakers, the last changed first."""

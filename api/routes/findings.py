@@ -9,14 +9,12 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
 from api.auth import Verb
-from api.routes.access import refusals, require
+from api.routes.access import MAX_PAGE, MAX_POSITION, refusals, require
 from control.findings import finding_from_json, list_findings
 from detectors.protocol import Finding, Severity
 
 if TYPE_CHECKING:
     from api.services import Services
-
-MAX_PAGE = 1000
 
 
 class FindingOut(BaseModel):
@@ -64,7 +62,9 @@ def router(services: Services) -> APIRouter:
     def list_all(
         session_id: Annotated[str | None, Query(description="Only of this session.")] = None,
         kind: Annotated[str | None, Query(description="Only of this kind.")] = None,
-        before: Annotated[int | None, Query(description="Only older than this position.")] = None,
+        before: Annotated[
+            int | None, Query(ge=0, le=MAX_POSITION, description="Only older than this position.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     ) -> FindingList:
         """List findings, the newest first, each at its newest revision."""

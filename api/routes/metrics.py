@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from api.auth import Verb
-from api.routes.access import refusals, require
+from api.routes.access import refusals_of_text, require
 from control.outbox import list_destinations
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def router(services: Services) -> APIRouter:
     """Make the route."""
-    routes = APIRouter(tags=["health"], responses=refusals(401, 403))
+    routes = APIRouter(tags=["health"], responses=refusals_of_text(401, 403))
     metrics = services.control.metrics
 
     def look_at_destinations() -> None:
