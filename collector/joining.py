@@ -40,6 +40,8 @@ class Entry:
     answer: Answer | None = None
     denied: bool = False
     session: str = ""
+    above_session: str = ""
+    asked_source: str = ""
     start_ns: int = 0
     end_ns: int = 0
     agent: str = ""

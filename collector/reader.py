@@ -195,13 +195,16 @@ class StepReader:
         """First pass: links between spans, sessions, agents; so that all is known before calls are joined."""
         trace = self._trace(observation)
         if not observation.is_log:
+            was_lone = trace.lone
             remember(trace, observation)
+            if trace.lone and not was_lone and not trace.session:
+                self._regroup(trace, f"p:{trace.process}", f"process:{trace.process}")
             if observation.span_id in trace.orphans:
                 self._found_parent(trace, observation.span_id)
             if not observation.parent_span_id and trace.root_ended_ns and trace.is_run:
                 self._ended.append(trace)
         if learn_session(trace, observation):
-            self._regroup(trace)
+            self._regroup(trace, f"s:{trace.session}", trace.session)
 
     def _trace(self, observation: Observation) -> Trace:
         trace = self._traces.get(observation.trace_id)
@@ -216,10 +219,9 @@ class StepReader:
         return trace
 
     def _group_name(self, trace: Trace | None, observation: Observation) -> str:
-        session = session_id(trace, observation, observation.process)
-        if trace is not None and not trace.session and not observation.session:
-            return f"p:{trace.process}" if trace.lone else f"t:{trace.trace_id}"
-        return f"p:{observation.process}" if session.startswith("process:") else f"s:{session}"
+        if trace is not None:
+            return trace.group
+        return f"s:{observation.session}" if observation.session else f"p:{observation.process}"
 
     def _group(self, name: str) -> Group:
         group = self._groups.get(name)
@@ -233,23 +235,27 @@ class StepReader:
             self._groups.move_to_end(name)
         return group
 
-    def _regroup(self, trace: Trace) -> None:
+    def _regroup(self, trace: Trace, new: str, session: str) -> None:
         """A trace's session became known: its conversation is the session's."""
-        old = f"t:{trace.trace_id}"
-        new = f"s:{trace.session}"
+        old = trace.group
+        if old == new:
+            return
+        if not old.startswith("t:"):
+            trace.group = new
+            return
         former = self._groups.pop(old, None)
         trace.group = new
         if former is not None:
             self._group(new).take(former)
             if self._waiting_groups.pop(old, 0) is None:
                 self._waiting_groups[new] = None
-            for number in former.calls:
+            for number in (*former.calls, *former.models):
                 entry = self._entries.get(number)
                 if entry is not None:
                     entry.group = new
         if trace.fallback_used:
             trace.fallback_used = False
-            self._events.append(SessionsMerged(trace.trace_id, trace.session))
+            self._events.append(SessionsMerged(trace.trace_id, session))
 
     def _process(self, name: str) -> Process:
         process = self._processes.get(name)
@@ -316,6 +322,11 @@ class StepReader:
         found = climb(trace, observation.parent_span_id)
         entry.agent = entry.agent or found.agent
         entry.parent_agent = entry.parent_agent or found.parent_agent
+        if found.session:
+            if entry.step is not None and entry.step.session_id not in (found.session, trace.trace_id):
+                self._events.append(SessionsMerged(entry.step.session_id, found.session))
+                entry.step = replace(entry.step, session_id=found.session)
+            entry.above_session = found.session
         if found.missing:
             trace.orphans.setdefault(found.missing, []).append(entry.number)
         return found
@@ -423,7 +434,8 @@ class StepReader:
     def _give_ask(self, entry: Entry, asked: Asked, group: Group) -> None:
         entry.ask, entry.asked_by = asked.ask, asked.by
         entry.answer = entry.answer or asked.answer
-        group.remember_id(asked.ask.call_id, entry.number)
+        for call_id in (asked.ask.call_id, *asked.aliases):
+            group.remember_id(call_id, entry.number)
         self._touched[entry.number] = None
 
     def _decided(self, observation: Observation, group: Group) -> None:
@@ -498,6 +510,7 @@ class StepReader:
             self._process(observation.process).models.append(entry.number)
         else:
             self.counters.joined += 1
+            group = self._groups.get(entry.group, group)
         self._process(observation.process).model_sources.add(observation.source)
         self._into(entry, observation, trace)
         if trace is not None and observation.attached:
@@ -603,6 +616,12 @@ class StepReader:
             self._touched[entry.number] = None
 
     def _asked(self, observation: Observation, facts: ModelFacts, group: Group, entry: Entry) -> None:
+        if facts.asks and entry.asked_source and entry.asked_source != observation.source:
+            for order, ask in enumerate(facts.asks):
+                self._asked_again(ask, order, group, entry)
+            return
+        if facts.asks:
+            entry.asked_source = observation.source
         for order, ask in enumerate(facts.asks):
             if is_handover(ask.name):
                 continue
@@ -624,6 +643,21 @@ class StepReader:
                           observation.convention)  # fmt: skip
             self._wait(asked, group)
             self._give_to_known(asked, group, entry)
+
+    def _asked_again(self, ask: Ask, order: int, group: Group, entry: Entry) -> None:
+        """Another instrumentation tells of the same message, perhaps with ids of its own."""
+        for asked in group.pending:
+            if asked.by == entry.number and asked.order == order and same_tool(asked.ask.name, ask.name):
+                if ask.call_id not in (asked.ask.call_id, *asked.aliases):
+                    asked.aliases = (*asked.aliases, ask.call_id)
+                if asked.ask.arguments is None:
+                    asked.ask = replace(asked.ask, arguments=ask.arguments)
+                return
+        for number in group.calls:
+            call = self._entries.get(number)
+            if call is not None and call.asked_by == entry.number and same_tool(tool_of(call), ask.name) and same_arguments(arguments_known(call), ask.arguments):
+                group.remember_id(ask.call_id, number)
+                return
 
     def _overlap(self, number: int, entry: Entry) -> bool:
         other = self._entries.get(number)
@@ -694,10 +728,23 @@ class StepReader:
         if observation.telling is Telling.AGENT:
             if observation.text:
                 self._user(observation, observation.text, "", group)
+            if observation.model is not None and observation.model.told:
+                self._transcript(observation, observation.model, group)
             if not observation.name or (trace is not None and self._same_agent_above(trace, observation)):
                 return
         entry = self._new(observation, _KINDS[observation.telling], group, step_identity(observation, observation.name))
         self._into(entry, observation, trace)
+
+    def _transcript(self, observation: Observation, facts: ModelFacts, group: Group) -> None:
+        """An agent's span with the whole conversation, where no other span tells of the calls in it."""
+        answers = {answer.call_id: answer for answer in facts.answers if answer.call_id}
+        for order, ask in enumerate(facts.told):
+            if is_handover(ask.name) or (ask.call_id and (ask.call_id in group.ids or group.asked_for(ask.call_id))):
+                continue
+            self._wait(Asked(
+                ask, -1, order, observation.start_ns, observation.end_ns, observation.trace_id, observation.span_id,
+                observation.convention, answers.get(ask.call_id), self._now + (self._window.hold_ns or 0), observation.end_ns,
+            ), group)  # fmt: skip
 
     def _same_agent_above(self, trace: Trace, observation: Observation) -> bool:
         above = climb(trace, observation.parent_span_id)
@@ -750,7 +797,8 @@ class StepReader:
         self._next += 1
         self._entries[entry.number] = entry
         group.calls.append(entry.number)
-        group.remember_id(asked.ask.call_id, entry.number)
+        for call_id in (asked.ask.call_id, *asked.aliases):
+            group.remember_id(call_id, entry.number)
         self._touched[entry.number] = None
         self.counters.derived += 1
 
@@ -824,7 +872,7 @@ class StepReader:
     def _session(self, entry: Entry, trace: Trace | None, best: Observation | None) -> str:
         if trace is not None and trace.session:
             own = next((p.session for p in entry.parts if p.session and p.session_rank == trace.rank), "")
-            return own or trace.session
+            return entry.above_session or own or trace.session
         told = min((p for p in entry.parts if p.session), key=lambda p: p.session_rank, default=None)
         if told is not None:
             return told.session

@@ -20,6 +20,8 @@ class Node:
     parent: str
     telling: Telling
     agent: str
+    session: str = ""
+    rank: int = UNRANKED
     entry: int = -1
 
 
@@ -52,7 +54,7 @@ def remember(trace: Trace, observation: Observation) -> Node:
         agent = observation.name
     node = trace.nodes.get(observation.span_id)
     if node is None:
-        node = Node(observation.parent_span_id, observation.telling, agent)
+        node = Node(observation.parent_span_id, observation.telling, agent, observation.session, observation.session_rank)
         trace.nodes[observation.span_id] = node
         if len(trace.nodes) > MAX_SPANS:
             trace.nodes.popitem(last=False)
@@ -103,17 +105,20 @@ class Climb:
     parent_agent: str
     missing: str
     in_tool: bool
+    session: str
 
 
 def climb(trace: Trace, parent: str, own_agent: str = "") -> Climb:
-    """Look at the ancestors of a span."""
-    agent, above, in_tool = own_agent, "", False
+    """Look at the ancestors of a span. The outermost session counts: agents within may open their own."""
+    agent, above, in_tool, session = own_agent, "", False, ""
     for _ in range(MAX_CLIMB):
         if not parent:
-            return Climb(agent, above, "", in_tool)
+            return Climb(agent, above, "", in_tool, session)
         node = trace.nodes.get(parent)
         if node is None:
-            return Climb(agent, above, parent, in_tool)
+            return Climb(agent, above, parent, in_tool, session)
+        if node.session and node.rank == trace.rank:
+            session = node.session
         if node.telling is Telling.TOOL:
             in_tool = True
         if node.agent:
@@ -122,7 +127,7 @@ def climb(trace: Trace, parent: str, own_agent: str = "") -> Climb:
             elif node.agent != agent and not above:
                 above = node.agent
         parent = node.parent
-    return Climb(agent, above, "", in_tool)
+    return Climb(agent, above, "", in_tool, session)
 
 
 def nearest(trace: Trace, parent: str, wanted: Telling, barriers: tuple[Telling, ...]) -> int:

@@ -53,6 +53,7 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     Convention("copilot", scopes=r"(?:github[.-])?copilot.*", services=r"(?:github-)?copilot.*"),
     Convention("dspy", scopes=r".*\bdspy\b.*", read=dspy.read),
     Convention("autogen", scopes=r"autogen.*|.*\.autogen(?:_agentchat)?", read=autogen.read),
+    Convention("haystack", scopes=r"(?:opentelemetry-)?haystack.*|openinference\.instrumentation\.haystack", marks=("haystack.tool.name", "haystack.agent.tools"), read=haystack.read),
     Convention("openinference", scopes=r"openinference\..*"),
     Convention("logfire", scopes=r"logfire\..*", read=logfire.read),
     Convention("pydantic_ai", scopes=r"pydantic-ai.*"),
@@ -65,7 +66,6 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     Convention("semantic_kernel", scopes=r"semantic_kernel.*|Microsoft\.SemanticKernel.*"),
     Convention("mastra", scopes=r"@?mastra.*", marks=("mastra.span.type",)),
     Convention("openlit", scopes=r"openlit.*", marks=("openlit.sdk.version", "gen_ai.sdk.version")),
-    Convention("haystack", scopes=r"(?:opentelemetry-)?haystack.*", marks=("haystack.tool.name", "haystack.agent.tools"), read=haystack.read),
     Convention("traceloop", scopes=r"traceloop.*|opentelemetry\.instrumentation\.(?:langchain|crewai|llamaindex|mcp).*", marks=(
         "traceloop.span.kind", "traceloop.entity.name", "traceloop.workflow.name", "traceloop.entity.input"), read=traceloop.read),
     Convention("llama_index", scopes=r"llama[_-]?index.*", marks=("llamaindex.run_id",), read=llama_index.read),

@@ -259,7 +259,8 @@ def agent_name(record: Record) -> str:
     if attributes.get("graph.node.id") and record.name.endswith("_execute_core"):
         return attributes["graph.node.id"]
     if attributes.get("openinference.span.kind") == "AGENT" or attributes.get("langfuse.observation.type") == "agent":
-        return "" if " " in record.name else record.name.removesuffix(".run").removesuffix(".kickoff")
+        name = record.name.removesuffix(".run").removesuffix(".kickoff")
+        return "" if " " in name or name in _FALSE_AGENTS else name
     return ""
 
 

@@ -37,7 +37,7 @@ _DECODER: Final = json.JSONDecoder()
 _SEPARATOR: Final = re.compile(r"\s*,\s*(?=\{)")
 _DISGUISE: Final = re.compile(
     r"^\s*(?:observation:|call id:|tool (?:result|output|response)|<tool_(?:response|result)|<function_results?>"
-    r"|<returncode>|<output>|\[tool|for context: |<system-reminder>|<environment_context>|error:)",
+    r"|<returncode>|<output>|\[tool|for context: |<system-reminder>|<environment_context>|<session_context>|error:)",
     re.IGNORECASE,
 )
 _CALL_REPR: Final = re.compile(
@@ -96,7 +96,8 @@ def _role(value: Mapping[str, Json]) -> str:
 
 
 def _read_body(value: Mapping[str, Json], message: Message) -> None:
-    answered = _text(value, "tool_call_id")
+    extra = value.get("additional_kwargs")
+    answered = _text(value, "tool_call_id") or (_text(extra, "tool_call_id") if isinstance(extra, Mapping) else "")
     content = value.get("parts", value.get("content", value.get("_content", value.get("blocks"))))
     if message.role in {"tool", "function", "ToolMessage", "MessageRole.TOOL", "tool-response"} or answered:
         call_id = answered or _text(value, "id")
@@ -105,7 +106,7 @@ def _read_body(value: Mapping[str, Json], message: Message) -> None:
                 _answer(message, call_id, _text(value, "name"), content, value.get("status") == "error" or None)
                 return
     calls = value.get("tool_calls")
-    if not calls and isinstance(extra := value.get("additional_kwargs"), Mapping):
+    if not calls and isinstance(extra, Mapping) and not (isinstance(content, list) and _holds_calls(content)):
         calls = extra.get("tool_calls")
     if isinstance(calls, list):
         for call in calls:
@@ -124,11 +125,15 @@ def _read_body(value: Mapping[str, Json], message: Message) -> None:
             _read_body({"role": message.role, "parts": inner}, message)
 
 
+def _holds_calls(parts: list[Json]) -> bool:
+    return any(isinstance(part, Mapping) and part.get("block_type") == "tool_call" for part in parts)
+
+
 def _holds_answers(parts: list[Json]) -> bool:
     return any(
         isinstance(part, Mapping)
         and (part.get("type") in {"tool_call_response", "tool-result", "tool_result"} or "toolResult" in part
-             or "functionResponse" in part or "function_response" in part or "tool_call_result" in part)
+             or part.get("_class") == "ToolCallResult" or "functionResponse" in part or "function_response" in part or "tool_call_result" in part)
         for part in parts
     )  # fmt: skip
 
@@ -143,8 +148,11 @@ def _read_text(text: str, message: Message) -> None:
         message.texts.append(text)
 
 
+_CLASSES: Final = {"ToolCall": "tool_call", "ToolCallResult": "tool_result", "TextContent": "text"}
+
+
 def _read_part(part: Mapping[str, Json], message: Message) -> None:  # noqa: C901, PLR0911, PLR0912 - one branch a dialect
-    kind = part.get("type")
+    kind = part.get("type") or part.get("block_type") or _CLASSES.get(str(part.get("_class", "")))
     if kind in {"tool_call", "tool_use", "tool-call", "function_call"}:
         _read_call(part, message)
         return
@@ -179,9 +187,9 @@ def _read_call(call: Json, message: Message) -> None:
     name = _text(source, "name", "toolName", "tool_name")
     if not name:
         return
-    raw = next((source[key] for key in ("arguments", "args", "input") if key in source), None)
+    raw = next((source[key] for key in ("arguments", "args", "input", "tool_kwargs") if key in source), None)
     arguments = {} if raw == "" else open_arguments(raw)
-    message.asks.append(Ask(_text(call, "call_id", "id", "toolCallId", "toolUseId", "tool_call_id", "callId"), name, arguments))
+    message.asks.append(Ask(_text(call, "call_id", "id", "toolCallId", "toolUseId", "tool_call_id", "callId", "tool_id"), name, arguments))
 
 
 def _read_answer(part: Mapping[str, Json], message: Message) -> None:
@@ -202,6 +210,8 @@ def _read_answer(part: Mapping[str, Json], message: Message) -> None:
 
 
 def _answer(message: Message, call_id: str, name: str, content: Json, failed: bool | None) -> None:
+    if isinstance(content, list) and all(isinstance(part, Mapping) and part.get("block_type") == "text" for part in content):
+        content = "\n".join(_text(part, "text") for part in content if isinstance(part, Mapping))
     seen = told_by_text(content[:MAX_TEXT]) if isinstance(content, str) else Brought("") if content is None else brought(content)
     message.answers.append(Answer(call_id, name, seen.text or "", failed if failed is not None else seen.failed))
 
@@ -262,6 +272,15 @@ def tail_of(history: Sequence[Json], position: int | None = None) -> Tail:
     """Read the tail of a history: what the model's last message asked for and what came after it."""
     messages = [message for item in history[-MAX_TAIL_MESSAGES:] if (message := read_message(item)) is not None]
     return tail_of_messages(messages, len(history) if position is None else position)
+
+
+def transcript_of(history: Sequence[Json]) -> tuple[tuple[Ask, ...], tuple[Answer, ...]]:
+    """Read a whole conversation: all calls in it and all that they brought back, in order."""
+    messages = [message for item in history if (message := read_message(item)) is not None]
+    return (
+        tuple(ask for message in messages for ask in message.asks),
+        tuple(answer for message in messages for answer in message.answers),
+    )
 
 
 def tail_of_messages(messages: Sequence[Message], position: int) -> Tail:
@@ -365,7 +384,7 @@ def _unflat(fields: Mapping[str, str]) -> Message:
         call = calls[index]
         if call.get("name"):
             raw = call.get("arguments")
-            arguments = None if raw is None else {} if raw == "" else open_arguments(raw)
+            arguments = open_arguments(raw) if raw else {}
             message.asks.append(Ask(call.get("id", ""), call["name"], arguments))
     call_id = fields.get("tool_call_id", "")
     if message.role in {"tool", "function"} or call_id:

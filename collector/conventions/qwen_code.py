@@ -36,6 +36,6 @@ def read(record: Record) -> Observation | None:
 def _judged(tool: ToolFacts, record: Record) -> ToolFacts:
     attributes = record.attributes
     told = {attributes.get("error_type"), attributes.get("error.type"), attributes.get("tool.failure_kind")}
-    if told & _DENIED or attributes.get("execution_status") == "not_started":
+    if told & _DENIED:
         return replace(tool, denied=True)
     return tool

@@ -8,7 +8,8 @@ from typing import Final
 
 from collector.batch import Signal
 from collector.conventions import generic
-from collector.conventions.observation import Observation, Telling, ToolFacts
+from collector.conventions.messages import output_of, tail_of
+from collector.conventions.observation import ModelFacts, Observation, Telling, ToolFacts
 from collector.conventions.values import arguments_of, brought, parse
 from collector.record import Record
 
@@ -25,6 +26,8 @@ def read(record: Record) -> Observation | None:
     if kind == "task" or record.name.endswith(".task"):
         if record.name in _TOOL_TASKS:
             return _tool_task(record)
+        if "messages" in attributes.get("traceloop.entity.output", "")[:16] or '"message"' in attributes.get("traceloop.entity.output", "")[:16]:
+            return _model_task(record)
         return generic.base(record, Telling.CONTEXT, NAME)
     observation = generic.observe(record, NAME)
     if observation is not None and observation.telling is Telling.AGENT and record.name == "crewai.workflow":
@@ -45,3 +48,27 @@ def _tool_task(record: Record) -> Observation:
         failed=failed or seen.failed, error=error or seen.error,
     )  # fmt: skip
     return generic.base(record, Telling.TOOL, NAME, tool=tool)
+
+
+def _model_task(record: Record) -> Observation:
+    """LlamaIndex: a model class's own methods are tasks; one prepares the request, others return the answer."""
+    output = parse(record.attributes.get("traceloop.entity.output", ""))
+    if not isinstance(output, Mapping):
+        return generic.base(record, Telling.CONTEXT, NAME)
+    messages = output.get("messages")
+    if isinstance(messages, list) and "tools" in output:
+        tail = tail_of(messages)
+        facts = ModelFacts(told=tail.told, answers=tail.answers)
+        return generic.base(record, Telling.PART, NAME, model=facts)
+    message, raw = output.get("message"), output.get("raw")
+    if not isinstance(message, Mapping) or message.get("role") != "assistant":
+        return generic.base(record, Telling.CONTEXT, NAME)
+    asks, text = output_of([message])
+    usage = raw.get("usage") if isinstance(raw, Mapping) else None
+    model = raw.get("model") if isinstance(raw, Mapping) else None
+    facts = ModelFacts(
+        model=model if isinstance(model, str) else None, asks=asks, text=text,
+        usage=generic.usage_in(usage) if isinstance(usage, Mapping) else ModelFacts().usage,
+        finish_reason="tool_calls" if asks else None,
+    )  # fmt: skip
+    return generic.base(record, Telling.MODEL, NAME, model=facts)

@@ -86,6 +86,38 @@ def _parse_once(raw: str) -> Json:
     return raw
 
 
+def parse_repr(text: str) -> Json:
+    """Read the repr of Python objects: a call becomes a mapping of its keyword arguments; else the text itself.
+
+    >>> parse_repr("ToolCall(name='f', role=<Role.USER: 'user'>, arguments={'x': -1})")
+    {'_class': 'ToolCall', 'name': 'f', 'role': 'user', 'arguments': {'x': -1}}
+    """
+    if len(text) > MAX_LITERAL:
+        return text
+    try:
+        return _from_tree(ast.parse(_ENUM.sub(r"\1", text), mode="eval").body)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return text
+
+
+_ENUM: Final = re.compile(r"<[\w.]+: ('[^']*'|\d+)>")
+
+
+def _from_tree(node: ast.expr) -> Json:
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        made: dict[str, Json] = {"_class": name}
+        made.update({each.arg: _from_tree(each.value) for each in node.keywords if each.arg})
+        return made
+    if isinstance(node, ast.Dict):
+        return {str(_from_tree(key)): _from_tree(item) for key, item in zip(node.keys, node.values, strict=True) if key}
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return [_from_tree(item) for item in node.elts]
+    if isinstance(node, ast.Name):
+        return node.id
+    return _plain(ast.literal_eval(node))
+
+
 def _json(text: str) -> Json:
     value: Json = orjson.loads(text)
     return value
