@@ -146,8 +146,9 @@ class _Walk:
         return ""
 
     def _record(self, source: object, records: Message) -> str:
+        target = records.add()
         try:
-            self.fill(_object(source), records.add(), self.note)
+            self.fill(_object(source), target, self.note)
         except _BadFieldError as error:
             del records[-1]
             return error.reason

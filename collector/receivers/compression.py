@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import zstandard
@@ -11,7 +12,6 @@ import zstandard
 from collector.consumer import Rejected, TooLarge
 
 _STEP: Final = 1024 * 1024
-_ZSTD_PIECE: Final = 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MAX_WINDOW: Final = 128 * 1024 * 1024  # zstd --long=27, the most that its own tool takes without asking
 
@@ -22,24 +22,32 @@ def decompressed(encoding: str, body: bytes, limit: int) -> bytes:
     Raises TooLarge as soon as more than `limit` bytes have come out, Rejected when the body is damaged, cut
     short, or followed by something else.
     """
-    steps: list[bytes] = []
-    size = 0
     try:
-        for step in ENCODINGS[encoding](body):
-            size += len(step)
-            if size > limit:
-                raise TooLarge(f"the request is over {limit} bytes after decompression")
-            steps.append(step)
+        return b"".join(_bounded(ENCODINGS[encoding](body, limit), limit))
     except (zlib.error, zstandard.ZstdError) as error:
         raise Rejected(f"the body is no valid {encoding}: {error}") from error
-    return b"".join(steps)
 
 
-def _identity(body: bytes) -> Iterator[bytes]:
+def _bounded(steps: Iterable[bytes], limit: int) -> list[bytes]:
+    kept: list[bytes] = []
+    size = 0
+    for step in steps:
+        size += len(step)
+        if size > limit:
+            raise _too_large(limit)
+        kept.append(step)
+    return kept
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the request is over {limit} bytes after decompression")
+
+
+def _identity(body: bytes, _limit: int) -> Iterator[bytes]:
     yield body
 
 
-def _gzip(body: bytes) -> Iterator[bytes]:
+def _gzip(body: bytes, _limit: int) -> Iterator[bytes]:
     """Yield what all members of a gzip file hold."""
     rest = body
     while True:
@@ -52,7 +60,7 @@ def _gzip(body: bytes) -> Iterator[bytes]:
             return
 
 
-def _deflate(body: bytes) -> Iterator[bytes]:
+def _deflate(body: bytes, _limit: int) -> Iterator[bytes]:
     """Yield zlib data, or the raw deflate that some clients send under that name."""
     with_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and (body[0] << 8 | body[1]) % 31 == 0
     stream = zlib.decompressobj(zlib.MAX_WBITS if with_header else -zlib.MAX_WBITS)
@@ -72,25 +80,29 @@ def _inflated(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
             raise zlib.error("the data ends too early")
 
 
-def _zstd(body: bytes) -> Iterator[bytes]:
+def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
     """Yield what all frames hold."""
-    # The stream reader would bound its output, but takes a frame that was cut for the end; this object bounds
-    # nothing, so it gets little at a time: one block of 128 KiB can come out of four bytes.
+    # The reader bounds its output, but takes a frame that was cut short for its end; the other object sees
+    # that, but bounds nothing. So the reader measures first and keeps nothing.
     decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-    frame = decompressor.decompressobj()
-    pieces = (body[begin : begin + _ZSTD_PIECE] for begin in range(0, len(body), _ZSTD_PIECE))
-    for piece in pieces:
-        rest = piece
-        while rest:
-            if frame.eof:
-                frame = decompressor.decompressobj()
-            yield frame.decompress(rest)
-            rest = frame.unused_data if frame.eof else b""
-    if not frame.eof:
-        raise zstandard.ZstdError("the data ends too early")
+    reader = decompressor.stream_reader(io.BytesIO(body), read_across_frames=True)
+    size = 0
+    while step := reader.read(_STEP):
+        size += len(step)
+        if size > limit:
+            raise _too_large(limit)
+    rest = body
+    while True:
+        frame = decompressor.decompressobj()
+        yield frame.decompress(rest)
+        if not frame.eof:
+            raise zstandard.ZstdError("the data ends too early")
+        rest = frame.unused_data
+        if not rest:
+            return
 
 
-ENCODINGS: Final[Mapping[str, Callable[[bytes], Iterator[bytes]]]] = {
+ENCODINGS: Final[Mapping[str, Callable[[bytes, int], Iterator[bytes]]]] = {
     "identity": _identity,
     "": _identity,
     "gzip": _gzip,

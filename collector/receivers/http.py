@@ -44,7 +44,7 @@ def http_app(
     """Return the ASGI application. Give `in_flight` to share the bound on bytes with the gRPC receiver."""
     limits = limits or Limits()
     receiver = _Receiver(consume, limits, auth, metrics or NoMetrics(), in_flight or InFlight(limits))
-    return receiver.serve
+    return receiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Receiver:
     metrics: ReceiverMetrics
     in_flight: InFlight
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection scope."""
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
