@@ -246,6 +246,12 @@ class BreakerIndex:
         return Verdict(decision, message, breaker.id, self.revision, _TTL_MS[decision])
 
 
+_COUNT: Final = """
+    UPDATE breakers SET denied = ?1, payload = json_set(payload, '$.denied', ?1)
+    WHERE id = ?2 AND state = 'open'
+"""
+
+
 class Breakers:
     """Changes breakers: each change and its event in one transaction, then in the index."""
 
@@ -303,15 +309,12 @@ class Breakers:
         escalated: list[Breaker] = []
         with self._db.transaction() as tx:
             for key, denied in counts.items():
-                before = _fetch(tx, key)
-                if before is None or before.state is not State.OPEN:
-                    continue
-                counted = replace(before, denied=denied)
-                if self.index.must_halt(before):
+                tx.execute(_COUNT, (denied, key))
+            for ignored in filter(self.index.must_halt, self.index.open_breakers()):
+                before = _fetch(tx, ignored.id)
+                if before is not None and (before.state, before.action) == (State.OPEN, Action.DENY):
                     actor = Actor(type="escalation", id="ignored_refusals")
-                    escalated.append(self._write(tx, Event.ESCALATE, _halted(counted, actor, self._now_ns())))
-                else:
-                    _store(tx, counted)
+                    escalated.append(self._write(tx, Event.ESCALATE, _halted(before, actor, self._now_ns())))
             tx.after_commit(lambda: self.index.written(counts))
         return escalated
 

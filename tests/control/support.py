@@ -1,4 +1,4 @@
-"""What the tests of the control plane share: a clock that is set, findings, a spool, a receiver of webhooks."""
+"""What tests of the control plane share: a clock that is set, findings, a spool, a receiver."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ManualClock:
         self.now += int(seconds * 1e9)
 
 
-def another(number: int, **changes: Any) -> Finding:
+def another(number: int, **changes: Any) -> Finding:  # noqa: ANN401 - any fields
     """A finding with an id of its own."""
     return replace(STUCK, id=f"{number:016x}", **changes)
 
@@ -164,7 +164,7 @@ class Received:
         return self.headers["webhook-id"]
 
     @property
-    def json(self) -> Any:
+    def json(self) -> Any:  # noqa: ANN401 - JSON
         return json.loads(self.body)
 
     def signed_with(self, secret: str) -> bool:

@@ -70,11 +70,13 @@ def end(process: subprocess.Popen[str], how: signal.Signals) -> None:
 def test_kill_9_loses_no_page_and_releases_no_breaker(tmp_path: Path, receiver: Receiver) -> None:
     chance = random.Random(SEED)
     spool = Spool(tmp_path / "spool.db")
-    receiver.script = [Reply(chance.choice((200, 200, 500, 503)), delay_s=chance.random() / 50) for _ in range(80)]
+    receiver.script = [
+        Reply(chance.choice((200, 200, 500, 503)), delay_s=chance.random() / 50) for _ in range(80)
+    ]
     wanted = [another(n, session_id=f"session-{n}") for n in range(FINDINGS)]
     for round_ in range(KILLS):
         process = start(tmp_path, receiver)
-        for finding in wanted[round_ :: KILLS]:
+        for finding in wanted[round_::KILLS]:
             spool.add(finding)
         time.sleep(chance.random() / 5)
         end(process, signal.SIGKILL)

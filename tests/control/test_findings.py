@@ -99,7 +99,9 @@ def test_only_a_newer_revision_is_news(tmp_path: Path) -> None:
     with closing(ControlDb(tmp_path / "control.db")) as db:
         with db.transaction() as tx:
             newer = replace(STUCK, revision=2, occurrences=8)
-            news = [remember_finding(tx, f, orjson.dumps(f).decode(), 0) for f in (STUCK, STUCK, newer, STUCK)]
+            news = [
+                remember_finding(tx, f, orjson.dumps(f).decode(), 0) for f in (STUCK, STUCK, newer, STUCK)
+            ]
         assert news == [True, False, True, False]
         with db.reading() as connection:
             ((_, payload),) = list_findings(connection, session_id=None, kind=None, before=None, limit=9)

@@ -66,7 +66,9 @@ def test_any_other_secret_is_refused_without_showing_it(secret: str, message: st
         ({"timeout_s": 0.0}, "timeout_s"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_refused_by_its_key(change: dict[str, object], key: str) -> None:
+def test_a_configuration_that_makes_no_sense_is_refused_by_its_key(
+    change: dict[str, object], key: str
+) -> None:
     fields: dict[str, object] = {"name": "pager", "url": "https://example.test/", "secrets": (SECRET,)}
     with pytest.raises(ValueError, match=rf"webhooks\.pager\.{key}"):
         WebhookConfig(**(fields | change))  # type: ignore[arg-type]  # wrong on purpose
@@ -89,7 +91,9 @@ def test_the_body_says_what_happened_when_and_to_whom() -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(evidence=st.dictionaries(st.text(max_size=50), JSON, max_size=30), summary=st.text(max_size=50_000))
-def test_a_body_is_never_too_large_and_always_names_the_alert(evidence: dict[str, object], summary: str) -> None:
+def test_a_body_is_never_too_large_and_always_names_the_alert(
+    evidence: dict[str, object], summary: str
+) -> None:
     data = dict(notice(ALERT, []).data) | {"evidence": evidence, "summary": summary}
     body = HOOK.render(Notice(type="alert.firing", at_ns=START_NS, data=data))  # type: ignore[arg-type]  # JSON by construction
     assert len(body) <= MAX_BODY_BYTES
@@ -97,5 +101,8 @@ def test_a_body_is_never_too_large_and_always_names_the_alert(evidence: dict[str
 
 
 def test_even_the_worst_texts_fit() -> None:
-    data = {key: "\x01" * 50_000 if isinstance(value, str) else value for key, value in notice(ALERT, []).data.items()}
+    data = {
+        key: "\x01" * 50_000 if isinstance(value, str) else value
+        for key, value in notice(ALERT, []).data.items()
+    }
     assert len(HOOK.render(Notice(type="alert.firing", at_ns=START_NS, data=data))) <= MAX_BODY_BYTES

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.app import create_app
+from api.auth import Authority
+from api.routes.check import MAX_BODY_BYTES, CheckShortcut
+from api.services import Services
+from tests.control.support import STUCK
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.api.conftest import Api
+
+
+def stuck(api: Api) -> str:
+    """Open the breaker over fetch_page in session-1 and return its id."""
+    api.spool.add(STUCK)
+    api.parts.decide_all()
+    (breaker,) = api.parts.index.open_breakers()
+    return breaker.id
+
+
+def test_a_session_nobody_knows_is_allowed(api: Api) -> None:
+    assert api.check(session_id="new", tool="fetch_page", arguments={"url": "x"}, agent="a", run_id="r") == {
+        "decision": "allow",
+        "message": "",
+        "breaker_id": None,
+        "revision": 0,
+        "ttl_ms": 250,
+    }
+
+
+def test_a_refused_call_is_told_why_with_200(api: Api) -> None:
+    breaker_id = stuck(api)
+    response = api.ask("POST", "/v1/check", json={"session_id": "session-1", "tool": "fetch_page"})
+    answer = response.json()
+    assert response.status_code == 200
+    assert (answer["decision"], answer["breaker_id"], answer["revision"], answer["ttl_ms"]) == (
+        "deny",
+        breaker_id,
+        1,
+        0,
+    )
+    assert answer["message"].startswith(
+        "Stopped by Recloser: the tool 'fetch_page' has made the same call 6 times"
+    )
+
+
+def test_refusals_that_are_ignored_become_a_halt(api: Api) -> None:
+    stuck(api)
+    answers = [api.check(session_id="session-1", tool="fetch_page")["decision"] for _ in range(5)]
+    assert answers == ["deny", "deny", "deny", "halt", "halt"]
+
+
+def test_several_calls_are_answered_in_their_order(api: Api) -> None:
+    stuck(api)
+    calls = [{"session_id": "session-1", "tool": tool} for tool in ("other", "fetch_page", "other")]
+    answer = api.ask("POST", "/v1/check/batch", json={"calls": calls}).json()
+    assert [d["decision"] for d in answer["decisions"]] == ["allow", "deny", "allow"]
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        ('{"tool": "x"}', ["session_id"]),
+        ('{"session_id": ""}', ["session_id"]),
+        ('{"session_id": "a", "tool": 5}', ["tool"]),
+        ('{"session_id": 7, "agent": []}', ["session_id", "agent"]),
+        ("[]", []),
+        ("", []),
+        ("{", []),
+        ('{"session_id": "\\ud800"}', []),
+    ],
+)
+def test_a_wrong_request_is_told_its_fields_and_both_ways_agree(
+    api: Api, body: str, fields: list[str]
+) -> None:
+    response = api.ask("POST", "/v1/check", content=body, headers={"content-type": "application/json"})
+    problem = response.json()
+    assert (response.status_code, problem["code"]) == (422, "invalid")
+    assert [f["field"] for f in problem["fields"]] == fields
+    assert problem["detail"]
+    behind = without_shortcut(api).ask(
+        "POST", "/v1/check", content=body, headers={"content-type": "application/json"}
+    )
+    assert behind.status_code == 422
+    assert behind.json()["code"] == "invalid"
+
+
+@pytest.mark.parametrize("tool", ["fetch_page", "other", None])
+def test_the_shortcut_answers_what_the_route_answers(api: Api, tool: str | None) -> None:
+    stuck(api)
+    body = {"session_id": "session-1", "tool": tool, "later": 1}
+    answers = [way.ask("POST", "/v1/check", json=body).json() for way in (api, without_shortcut(api))]
+    assert answers[0] == answers[1]
+
+
+def test_a_body_that_is_too_large_is_refused(api: Api) -> None:
+    response = api.ask("POST", "/v1/check", content=b" " * (MAX_BODY_BYTES + 1))
+    assert (response.status_code, response.json()["code"]) == (413, "too_large")
+
+
+def test_other_methods_are_refused(api: Api) -> None:
+    assert_refused(api.ask("GET", "/v1/check"), 405, "method_not_allowed")
+
+
+def test_checks_are_counted(api: Api) -> None:
+    api.check(session_id="a")
+    assert api.parts.registry.get_sample_value("recloser_checks_total", {"decision": "allow"}) == 1
+
+
+def assert_refused(response: httpx.Response, status: int, code: str) -> None:
+    assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def without_shortcut(api: Api) -> Api:
+    services = Services(
+        control=api.parts.control, authority=Authority(), registry=api.parts.registry, now_ns=api.parts.clock
+    )
+    app = create_app(services)
+    app.user_middleware = [layer for layer in app.user_middleware if str(layer.cls) != str(CheckShortcut)]
+    return type(api)(app, api.parts, api.spool)

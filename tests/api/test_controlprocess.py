@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from api.auth import Token, Verb
+from api.controlprocess import ControlOptions, ControlProcess, Peer, options_from
+from control.policy import Action, Reach
+from detectors.protocol import Severity
+from tests.control.support import SECRET, Receiver, receiving
+
+PROJECT: Final = Path(__file__).parents[2]
+HEAVY: Final = ("pyarrow", "numpy", "chdb", "clickhouse_connect", "grpc", "polars", "sklearn")
+IMPORTS: Final = """
+import sys
+import api.controlprocess
+print(sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+SETTINGS: Final[dict[str, Any]] = {
+    "data_dir": "/var/lib/recloser",
+    "host": "127.0.0.1",
+    "log_level": "info",
+    "tls": {"cert": None, "key": None},
+    "tokens": [{"token": "x" * 20, "scopes": ["ingest", "check"]}],
+    "webhooks": [{"name": "pager", "url": "https://example.test/hook", "secrets": [SECRET]}],
+    "policy": [
+        {
+            "name": "",
+            "kinds": ["doom_loop"],
+            "min_severity": "critical",
+            "scope": "session",
+            "action": "halt",
+            "shadow": False,
+        }
+    ],
+}
+GIVEN: Final = {"settings": SETTINGS, "api_port": 4319, "metrics_port": 4320}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    yield from receiving()
+
+
+def test_it_imports_nothing_heavy() -> None:
+    out = subprocess.run(
+        [sys.executable, "-c", IMPORTS], cwd=PROJECT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "control" in out
+    assert [name for name in HEAVY if f"'{name}'" in out] == []
+
+
+def test_strangers_are_not_served_without_tokens(tmp_path: Path) -> None:
+    options = partial(ControlOptions, spool_path=tmp_path / "spool.db", control_path=tmp_path / "control.db")
+    for host in ("127.0.0.1", "::1", "localhost"):
+        options(host=host)
+    for host in ("0.0.0.0", "::", "10.0.0.1", "recloser.example.test"):
+        with pytest.raises(ValueError, match="set tokens"):
+            options(host=host)
+    options(host="0.0.0.0", tokens=(Token.of("t", "x" * 16, {Verb.READ}),))
+
+
+def test_the_settings_become_options() -> None:
+    options = options_from(GIVEN)
+    assert (options.spool_path, options.port) == (Path("/var/lib/recloser/spool.db"), 4319)
+    (rule,) = options.policy.rules
+    assert (rule.name, rule.kinds, rule.min_severity, rule.reach, rule.action, rule.shadow) == (
+        "rule-1",
+        frozenset({"doom_loop"}),
+        Severity.CRITICAL,
+        Reach.SESSION,
+        Action.HALT,
+        False,
+    )
+    assert [(hook.name, hook.secrets) for hook in options.destinations] == [("pager", (SECRET,))]
+    assert [(token.name, token.verbs) for token in options.tokens] == [("token-1", frozenset({Verb.CHECK}))]
+    assert options.peers == (Peer(name="ingest", metrics_url="http://127.0.0.1:4320/metrics"),)
+
+
+def test_it_waits_for_the_spool_and_for_the_other_processes(tmp_path: Path, receiver: Receiver) -> None:
+    options = ControlOptions(
+        spool_path=tmp_path / "spool.db",
+        control_path=tmp_path / "control.db",
+        peers=(
+            Peer(name="ingest", metrics_url=receiver.url),
+            Peer(name="away", metrics_url="http://127.0.0.1:1/"),
+        ),
+    )
+    process = ControlProcess(options)
+    process.start()
+    try:
+        reasons = {name: probe() for name, probe in process.services.probes.items()}
+    finally:
+        process.stop()
+        process.stop()
+    assert reasons == {
+        "control": "the spool to be created",
+        "ingest": None,
+        "away": "away to answer (ConnectError)",
+    }
+    assert [source() for source in process.services.metrics_sources] == [b"", b""]
+    assert process.services.probes["control"]() == "the control loop to go on"
+
+
+def test_the_port_in_use_is_an_error_and_lets_go_of_the_file(tmp_path: Path, receiver: Receiver) -> None:
+    code = (
+        "import sys; from pathlib import Path; from api.controlprocess import ControlOptions, run_control\n"
+        "folder = Path(sys.argv[1])\n"
+        "run_control(ControlOptions(spool_path=folder / 'spool.db', control_path=folder / 'control.db', "
+        "port=int(sys.argv[2])), print)"
+    )
+    port = str(httpx.URL(receiver.url).port)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), port],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Address already in use" in done.stderr
