@@ -25,8 +25,8 @@ MAIN = [
 _lock = threading.Lock()
 
 
-def note_call(name: str, args: dict[str, Any], *, failed: bool) -> None:
-    """Append one real call to the ground truth."""
+def note_call(name: str, args: dict[str, Any], *, failed: bool | None) -> None:
+    """Append one real call to the ground truth; None: the call was denied and never ran."""
     with _lock, Path(os.environ["CAPTURE_CALLS"]).open("a") as file:
         file.write(json.dumps({"name": name, "args": args, "failed": failed}) + "\n")
 

@@ -28,11 +28,16 @@ CALLS = [
 ]
 if "sensitive" in sys.argv:
     CALLS = [*CALLS[:3], CALLS[-1]]
+if "flail" in sys.argv:
+    pair = [("run_shell_command", shell(f"cat missing_{name}.txt"), True) for name in "ab"]
+    CALLS = pair * 8
 home = Path(tempfile.mkdtemp(prefix="agent-home-"))
 work = home / "project"
 work.mkdir()
 (work / "notes.txt").write_text("nothing here\n")
 (home / ".qwen").mkdir()
+DENY = 'echo \'{"decision":"deny","reason":"stuck"}\''
+GATE = [{"matcher": "*", "hooks": [{"type": "command", "command": DENY, "timeout": 5000}]}]
 (home / ".qwen" / "settings.json").write_text(
     json.dumps(
         {
@@ -44,6 +49,7 @@ work.mkdir()
                 "logPrompts": True,
                 "includeSensitiveSpanAttributes": "sensitive" in sys.argv,
             },
+            "hooks": {"PreToolUse": GATE} if "deny" in sys.argv else {},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
             "security": {"auth": {"selectedType": "openai"}},
@@ -54,7 +60,7 @@ scenario.use(
     [*[{"calls": [[name, arguments]]} for name, arguments, _ in CALLS], {"text": "Nothing was found."}]
 )
 for name, arguments, failed in CALLS[:5] if "guard" in sys.argv else CALLS:
-    scenario.note_call(name, arguments, failed=failed)
+    scenario.note_call(name, arguments, failed=None if "deny" in sys.argv else failed)
 command = [
     os.environ.get("NODE", "node"),
     str(Path("node_modules/@qwen-code/qwen-code/cli.js").resolve()),
