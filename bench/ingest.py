@@ -118,7 +118,7 @@ def loaded(sidecar: Sidecar, options: argparse.Namespace) -> dict[str, Any]:
     watcher.join()
     deadline = time.monotonic() + DRAIN
     while time.monotonic() < deadline:
-        now = metrics(sidecar.endpoints.otlp_http_port)
+        now = metrics(sidecar.endpoints.api_port)
         if now.get('recloser_stored_rows_total{table="otel_traces"}', 0) >= sent["acknowledged"]:
             break
         time.sleep(0.1)

@@ -19,7 +19,7 @@ _KEY: Final = re.compile(
     r"|braintrust|weave|lmnr|helicone|inference|workflow|executor|message|conversation|prompt|completion"
     r"|embedding|retrieval|reranker|graph)[._].*"
     r"|(?:input|output)\.(?:value|mime_type)"
-    r"|(?:session|user|enduser|thread|conversation|interaction|prompt|message)\.id"
+    r"|(?:session|user|enduser|conversation|interaction|prompt|message)\.id"
     r"|tool|tools|tool_.*|tool[A-Z].*|function_.*|mcp_.*|agent|agent_.*|agent[A-Z].*|subagent_.*|call_id"
     r"|tool_call_id|parent_call_id|session_id|sessionId|thread_id|threadId|conversation_id|group_id|run_id|kickoff_id"
     r"|arguments|input|output|raw_input|request_data|response_data|model_request_parameters|model|model_name"
@@ -53,7 +53,8 @@ _NAME: Final = re.compile(
 
 # Services whose log records are events of an agent whatever they are called.
 _SERVICE: Final = re.compile(
-    r".*(?:claude|codex|gemini|qwen|opencode|copilot|goose|cline|cursor|aider|openhands|swe-agent).*", re.IGNORECASE
+    r".*(?:claude|codex|gemini|qwen|opencode|copilot|goose|cline|cursor|aider|openhands|swe-agent).*",
+    re.IGNORECASE,
 )
 
 
