@@ -385,6 +385,7 @@ class DoomLoop:
         """Say what a streak's count means."""
         alarm, confirm = self._limits(streak)
         count, flags = streak.count, streak.flags
+        unknown = streak.unknown if count - streak.unknown < confirm else 0
         rank = _CONFIRMED if count >= confirm else _ALARM if count >= alarm else -1
         if (
             rank < 0
@@ -393,7 +394,7 @@ class DoomLoop:
             and not flags & (_WAITING | _MOVE)
         ):
             rank = _NOTE
-        rank = min(rank, _ceiling(flags, streak.unknown))
+        rank = min(rank, _ceiling(flags, unknown))
         if rank < 0 or not streak.said().due(rank, count):
             return ()
         what = "refusal" if flags & _DENIED else "error" if flags & _FAILED else "result"
@@ -409,7 +410,7 @@ class DoomLoop:
             "span_ids": list(streak.spans),
         }
         said = streak.said()
-        evidence |= self._common(streak.onset, flags, streak.unknown)
+        evidence |= self._common(streak.onset, flags, unknown)
         return [_finding(now, streak.first, said, count, (summary, evidence))]
 
     def _limits(self, streak: Streak) -> tuple[int, int]:

@@ -1,0 +1,142 @@
+"""CPU per step of the detectors, and memory per scope.
+
+Usage: ``python -m bench.detectors [--steps 20000]``.
+
+One process, no store, no receivers: steps are made beforehand and handed to the engine. Result texts are 500
+characters; every call is new, so that all that can be computed is computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+from collector.step import Json, Kind, Outcome, Step, Usage
+from detectors.catalog import build
+from detectors.engine import Engine
+from detectors.signature import call_of, information
+from detectors.tool_role import role_of
+
+PROSE = "The tool read the file and found what it was asked for, line by line, with numbers such as 12. "
+OBJECT = '{"status": "completed", "exitCode": 0, "durationMs": 201, "items": [{"id": 17, "name": "alpha"}]}, '
+SECOND_NS = 1_000_000_000
+
+
+def result(text: str, number: int) -> str:
+    """500 characters that occur nowhere else."""
+    return f"{number} {text * 6}"[:500]
+
+
+def steps(count: int, sessions: int, text: str) -> Iterator[Step]:
+    """A model call and a tool call by turns, over sessions by turns."""
+    for n in range(count):
+        session = f"session-{n % sessions}"
+        start = n * SECOND_NS
+        kind = Kind.MODEL_CALL if n % 2 else Kind.TOOL_CALL
+        yield Step(
+            step_id=f"{n:048x}",
+            kind=kind,
+            session_id=session,
+            run_id=session,
+            agent="main",
+            tool="read_file" if kind is Kind.TOOL_CALL else None,
+            arguments={"path": f"src/module_{n}.py", "limit": 40},
+            result=result(text, n),
+            outcome=Outcome.OK,
+            usage=Usage(input_tokens=100, output_tokens=10),
+            start_ns=start,
+            end_ns=start + SECOND_NS // 10,
+            trace_id=session,
+            span_id=f"{n:016x}",
+            attempt_id=f"message-{n}",
+        )
+
+
+def microseconds(work: Callable[[], object], rounds: int) -> float:
+    """The best CPU time of three goes, for each of `rounds`."""
+    best = float("inf")
+    for _ in range(3):
+        begin = time.process_time()
+        work()
+        best = min(best, time.process_time() - begin)
+    return best / rounds * 1e6
+
+
+def measure_engine(count: int) -> None:
+    """CPU of a step on its way through the engine."""
+    for name, text in (("prose", PROSE), ("json with volatile keys", OBJECT)):
+        made = [step for step in steps(2 * count, 200, text) if step.kind is Kind.TOOL_CALL]
+
+        def run(made: list[Step] = made) -> None:
+            engine = Engine(build())
+            for step in made:
+                engine.observe(step)
+
+        print(f"engine, tool calls, 500 characters of {name}: {microseconds(run, len(made)):.1f} µs a step")
+    mixed = list(steps(count, 200, PROSE))
+
+    def run_mixed() -> None:
+        engine = Engine(build())
+        for step in mixed:
+            engine.observe(step)
+
+    print(f"engine, model and tool calls by turns: {microseconds(run_mixed, len(mixed)):.1f} µs a step")
+
+
+def measure_parts(count: int) -> None:
+    """CPU of the parts of a judgement."""
+    arguments: Json = {"path": "src/module.py", "limit": 40}
+    command: Json = {"command": "cd /srv && grep -rn 'name' src | head -20"}
+    parts: dict[str, Callable[[], object]] = {
+        "signature of two arguments": lambda: call_of("read_file", arguments),
+        "signature of a shell command": lambda: call_of("bash", command),
+        "role of a shell command": lambda: role_of("bash", command),
+        "information of 500 characters of prose": lambda: information(result(PROSE, 1)),
+        "information of 500 characters of json": lambda: information(result(OBJECT, 1)),
+        "information of 100,000 characters": lambda: information(PROSE * 1000),
+    }
+    for name, work in parts.items():
+        rounds = count if "100,000" not in name else max(1, count // 20)
+
+        def run(work: Callable[[], object] = work, rounds: int = rounds) -> None:
+            for _ in range(rounds):
+                work()
+
+        print(f"{name}: {microseconds(run, rounds):.1f} µs")
+
+
+def measure_memory(sessions: int) -> None:
+    """Memory and checkpoint of scopes that are full."""
+    made = list(steps(sessions * 400, sessions, PROSE))
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    engine = Engine(build())
+    for step in made:
+        engine.observe(step)
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    estimate = engine.estimated_bytes
+    kib = 1024 * len(engine)
+    print(f"memory of a full scope: {used / kib:.0f} KiB, estimated {estimate / kib:.0f} KiB")
+    begin = time.process_time()
+    snapshots = engine.dirty_scopes()
+    took = (time.process_time() - begin) / len(snapshots)
+    print(f"snapshot of a full scope: {took * 1e6:.0f} µs")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=20_000)
+    options = parser.parse_args()
+    measure_engine(options.steps)
+    measure_parts(options.steps)
+    measure_memory(sessions=20)
+
+
+if __name__ == "__main__":
+    main()

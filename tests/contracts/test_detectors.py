@@ -1,0 +1,179 @@
+"""What every detector of the catalog must hold to."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from collector.step import Json, Kind, Outcome, Step
+from detectors.catalog import build
+from detectors.engine import DetectorFactory, Engine
+from detectors.protocol import Detector, Finding, Severity
+from detectors.scope import estimated_bytes
+from tests.detectors.case_steps import read_cases, steps_of
+from tests.detectors.stream import Stream
+
+FACTORIES = build()
+EVERY = pytest.mark.parametrize("name", sorted(FACTORIES))
+
+
+def detector(name: str) -> Detector:
+    return FACTORIES[name].make()
+
+
+def busy(count: int, *, seed: int = 1) -> list[Step]:
+    """A stream in which everything happens: repeats, failures, batches, late steps, gaps."""
+    dice = random.Random(seed)
+    stream = Stream()
+    for n in range(count):
+        arguments: Json = dice.choice(
+            [None, {}, {"path": f"{dice.randrange(6)}.py"}, {"offset": n % 50, "limit": 9, "p": 1}]
+        )
+        stream.call(
+            dice.choice(["read_file", "edit", "bash", "job_status", "mystery"]),
+            arguments,
+            ok=dice.choice([None, "ok", f"x = {dice.randrange(3)}", '{"state": "running"}']),
+            outcome=dice.choice(list(Outcome)),
+            attempt_id=dice.choice([None, f"m{n // 3}"]),
+            late=dice.random() < 0.05,
+            after=dice.choice([0.1, 2.0, 400.0]),
+        )
+        if dice.random() < 0.1:
+            stream.model(10)
+        if dice.random() < 0.02:
+            stream.user()
+    return stream.steps
+
+
+def calm(count: int) -> list[Step]:
+    """Honest work: everything is looked at once, then changed, then tested with another outcome."""
+    stream = Stream()
+    for n in range(count):
+        stream.model(10).call("read_file", {"path": f"{n}.py"}, ok=f"x = {n}")
+        stream.model(10).call("edit", {"path": f"{n}.py", "new": f"x = {n + 1}"}, ok="1 edit applied")
+        stream.model(10).call("bash", {"command": "pytest -q"}, ok=f"{n} passed")
+    return stream.steps
+
+
+def observe(judge: Detector, steps: Sequence[Step]) -> list[Finding]:
+    return [finding for step in steps for finding in judge.observe(step)]
+
+
+def through_json(state: Json) -> Json:
+    restored: Json = json.loads(json.dumps(state))
+    return restored
+
+
+@EVERY
+def test_it_leaves_steps_as_they_are(name: str) -> None:
+    steps = busy(300)
+    before = copy.deepcopy(steps)
+    observe(detector(name), steps)
+    assert steps == before
+
+
+@EVERY
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_steps_give_the_same_findings(name: str, seed: int) -> None:
+    steps = busy(500, seed=seed)
+    assert observe(detector(name), steps) == observe(detector(name), steps)
+
+
+@EVERY
+@pytest.mark.parametrize("seed", range(5))
+def test_it_goes_on_from_a_snapshot_as_if_nothing_had_happened(name: str, seed: int) -> None:
+    steps = busy(400, seed=seed)
+    whole = detector(name)
+    expected = observe(whole, steps)
+    found: list[Finding] = []
+    judge = detector(name)
+    for at in range(0, len(steps), 37):
+        found += observe(judge, steps[at : at + 37])
+        state = through_json(judge.snapshot())
+        judge = detector(name)
+        judge.restore(state)
+    assert found == expected
+    assert through_json(judge.snapshot()) == through_json(whole.snapshot())
+
+
+@EVERY
+def test_its_state_is_bounded(name: str) -> None:
+    judge = detector(name)
+    stream, sizes = Stream(), []
+    for n in range(100_000):
+        stream.call(f"tool_{n % 5000}", {"path": f"{n}.py", "offset": n, "limit": 5}, ok=f"x = {n}")
+        if len(stream.steps) == 10_000:
+            observe(judge, stream.steps)
+            stream.steps.clear()
+            sizes.append(estimated_bytes(judge.snapshot()))
+    assert sizes[-1] < 256 * 1024
+    assert sizes[-1] < 1.1 * sizes[0]
+
+
+@EVERY
+def test_it_is_quiet_on_a_calm_stream(name: str) -> None:
+    assert observe(detector(name), calm(300)) == []
+
+
+@EVERY
+def test_findings_say_what_they_must(name: str) -> None:
+    steps = {step.step_id: step for step in busy(2000)}
+    for finding in observe(detector(name), list(steps.values())):
+        completing = steps[finding.step_id]
+        assert (finding.span_id, finding.trace_id) == (completing.span_id, completing.trace_id)
+        assert finding.detected_at == completing.end_ns
+        assert finding.started_at <= finding.detected_at
+        assert finding.occurrences >= 2
+        assert finding.summary
+        assert isinstance(finding.evidence["missing"], list)
+        assert not (finding.evidence["missing"] and finding.severity is Severity.CRITICAL)
+        assert len(json.dumps(finding.evidence)) < 4096
+
+
+@EVERY
+def test_the_id_does_not_depend_on_the_session(name: str) -> None:
+    for case in read_cases()[:20]:
+        steps = [step for _, step in steps_of(case)]
+        renamed = [dataclasses.replace(step, session_id="another") for step in steps]
+        one, other = observe(detector(name), steps), observe(detector(name), renamed)
+        assert [finding.id for finding in one] == [finding.id for finding in other]
+
+
+@EVERY
+def test_it_takes_every_kind_of_step_however_bare(name: str) -> None:
+    judge = detector(name)
+    for kind in Kind:
+        for outcome in Outcome:
+            bare = Step(
+                step_id=f"{kind}{outcome}", kind=kind, session_id="s", start_ns=0, end_ns=0, outcome=outcome
+            )
+            observe(
+                judge,
+                [bare, dataclasses.replace(bare, tool="t"), dataclasses.replace(bare, arguments=[1, None])],
+            )
+
+
+@EVERY
+def test_it_does_not_suffer_from_a_neighbour_that_fails(name: str) -> None:
+    class Failing:
+        def observe(self, _: Step) -> Sequence[Finding]:
+            raise RuntimeError("always")
+
+        def snapshot(self) -> Json:
+            raise RuntimeError("always")
+
+        def restore(self, _: Json) -> None:
+            raise RuntimeError("always")
+
+    steps = busy(300)
+    alone = Engine({name: FACTORIES[name]})
+    beside = Engine({"failing": DetectorFactory(Failing), name: FACTORIES[name]})
+    expected = [finding for step in steps for finding in alone.observe(step)]
+    assert [finding for step in steps for finding in beside.observe(step)] == expected
+    beside.dirty_scopes()
+    assert "failing" in beside.errors

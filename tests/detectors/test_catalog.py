@@ -1,0 +1,100 @@
+"""Detectors by name, their settings, and those of third parties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from collector.step import Json, Step
+from detectors import catalog
+from detectors.catalog import BUILT_IN, Kind, build
+from detectors.doom_loop import DoomLoop
+from detectors.protocol import Finding
+from tests.detectors.stream import Stream, first, judged
+
+
+@dataclass(frozen=True)
+class QuietConfig:
+    shadow: bool = True
+
+
+class Quiet:
+    def __init__(self, config: QuietConfig) -> None:
+        self.config = config
+
+    def observe(self, _: Step) -> tuple[Finding, ...]:
+        return ()
+
+    def snapshot(self) -> Json:
+        return None
+
+    def restore(self, state: Json) -> None:
+        pass
+
+
+QUIET = Kind(QuietConfig, Quiet)
+NO_KIND = object()
+
+
+def test_settings_reach_the_detector() -> None:
+    detector = build({"doom_loop": {"successes": 3, "suspect": 2}})["doom_loop"].make()
+    assert isinstance(detector, DoomLoop)
+    assert (
+        first(judged(Stream().times(5, "read_file", {"path": "a"}, ok="x").steps, detector), "critical") == 3
+    )
+
+
+def test_every_scope_gets_a_detector_of_its_own() -> None:
+    factory = build()["doom_loop"]
+    assert factory.make() is not factory.make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"doomloop": {}}, "detectors.doomloop"),
+        ({"doom_loop": {"error": 3}}, "detectors.doom_loop.error"),
+        ({"doom_loop": {"errors": "3"}}, "detectors.doom_loop.errors"),
+        ({"doom_loop": {"errors": True}}, "detectors.doom_loop.errors"),
+        ({"doom_loop": {"errors": 1}}, "detectors.doom_loop.errors"),
+        ({"doom_loop": {"patience_s": -1}}, "detectors.doom_loop.patience_s"),
+        ({"doom_loop": {"ignore_tools": "bash"}}, "detectors.doom_loop.ignore_tools"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, dict[str, object]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(settings)
+
+
+def test_lists_and_whole_numbers_are_taken_as_settings() -> None:
+    build({"doom_loop": {"ignore_tools": ["bash"], "patience_s": 60}})
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    points: list[EntryPoint] = []
+    monkeypatch.setattr(
+        catalog, "entry_points", lambda group: EntryPoints(p for p in points if p.group == group)
+    )
+    return points
+
+
+def test_a_third_party_adds_a_detector(installed: list[EntryPoint]) -> None:
+    installed.append(EntryPoint("quiet", f"{__name__}:QUIET", "recloser.detectors"))
+    factories = build({"quiet": {"shadow": False}})
+    assert sorted(factories) == ["doom_loop", "quiet"]
+    assert not factories["quiet"].shadow
+    assert build()["quiet"].shadow
+
+
+def test_what_is_no_kind_is_refused(installed: list[EntryPoint]) -> None:
+    installed.append(EntryPoint("wrong", f"{__name__}:NO_KIND", "recloser.detectors"))
+    with pytest.raises(TypeError, match="wrong"):
+        build()
+
+
+def test_all_built_in_detectors_have_defaults_for_everything() -> None:
+    for kind in BUILT_IN.values():
+        kind.config()

@@ -1,0 +1,229 @@
+"""The engine: scopes, bounds, isolation, merges, checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from collector.step import Json, RunEnded, SessionsMerged, Step, StepAmended, StepSeen
+from detectors.doom_loop import DoomLoop
+from detectors.engine import DetectorFactory, Engine, EngineLimits, scope_key
+from detectors.protocol import Finding, Severity
+from tests.detectors.stream import Stream
+
+READ: Json = {"path": "a.py"}
+
+
+def engine(**limits: Any) -> Engine:  # noqa: ANN401 - fields of EngineLimits
+    return Engine({"doom_loop": DetectorFactory(DoomLoop)}, EngineLimits(**limits))
+
+
+def loop(count: int = 5, **more: Any) -> list[Step]:  # noqa: ANN401 - fields of Stream
+    return Stream(**more).times(count, "read_file", READ, ok="x = 1").steps
+
+
+def feed(to: Engine, steps: Sequence[Step]) -> list[Finding]:
+    return [finding for step in steps for finding in to.apply(StepSeen(step))]
+
+
+class Broken:
+    """Raises at the third step."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def observe(self, _: Step) -> Sequence[Finding]:
+        self.seen += 1
+        if self.seen == 3:
+            raise KeyError("third")
+        return ()
+
+    def snapshot(self) -> Json:
+        return self.seen
+
+    def restore(self, state: Json) -> None:
+        if not isinstance(state, int):
+            raise TypeError("not a count")
+        self.seen = state
+
+
+def test_agents_of_one_session_are_judged_apart() -> None:
+    mixed = [step for pair in zip(loop(4, agent="a"), loop(4, agent="b"), strict=True) for step in pair]
+    assert {finding.severity for finding in feed(engine(), mixed)} == {Severity.INFO}
+
+
+def test_a_turn_of_the_user_without_an_agent_reaches_every_agent_of_the_session() -> None:
+    judge = engine()
+    feed(judge, loop(4, agent="a"))
+    feed(judge, Stream().user(agent=None).steps)
+    assert feed(judge, loop(4, agent="a")[-1:]) == []
+
+
+def test_a_detector_that_raises_is_left_out_and_the_others_go_on() -> None:
+    judge = Engine({"broken": DetectorFactory(Broken), "doom_loop": DetectorFactory(DoomLoop)})
+    found = feed(judge, loop(5))
+    assert found[-1].severity is Severity.CRITICAL
+    assert judge.errors["broken"].count == 1
+    assert "third" in judge.errors["broken"].last
+    feed(judge, loop(5, session="other"))
+    assert judge.errors["broken"].count == 2
+
+
+def test_a_disabled_detector_stays_so_after_a_restart() -> None:
+    factories = {"broken": DetectorFactory(Broken)}
+    judge = Engine(factories)
+    feed(judge, loop(4))
+    again = Engine(factories)
+    again.restore(saved(judge))
+    feed(again, loop(9))
+    assert again.errors == {}
+
+
+def saved(judge: Engine) -> dict[str, Json]:
+    """What a checkpoint would hold, after a trip through JSON."""
+    return {
+        key: json.loads(json.dumps(state)) for key, state in judge.dirty_scopes().items() if state is not None
+    }
+
+
+def test_a_state_that_cannot_be_read_is_counted_and_begun_anew() -> None:
+    judge = Engine({"broken": DetectorFactory(Broken)})
+    feed(judge, loop(2))
+    states: Any = saved(judge)
+    states[scope_key("s", "main")]["detectors"]["broken"] = "rubbish"
+    again = Engine({"broken": DetectorFactory(Broken)})
+    again.restore(states)
+    assert again.errors["broken"].count == 1
+    feed(again, loop(2))
+    assert again.errors["broken"].count == 1
+
+
+def test_a_shadow_marks_its_findings() -> None:
+    judge = Engine({"doom_loop": DetectorFactory(DoomLoop, shadow=True)})
+    assert all(finding.evidence["shadow"] is True for finding in feed(judge, loop(5)))
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, 7])
+def test_a_restart_in_the_middle_changes_nothing(cut: int) -> None:
+    steps = loop(12)
+    whole = feed(engine(), steps)
+    before, after = engine(), engine()
+    found = feed(before, steps[:cut])
+    after.restore(saved(before))
+    assert found + feed(after, steps[cut:]) == whole
+
+
+def test_only_scopes_that_changed_are_written_again() -> None:
+    judge = engine()
+    feed(judge, loop(2, session="a"))
+    feed(judge, loop(2, session="b"))
+    assert set(judge.dirty_scopes()) == {scope_key("a", "main"), scope_key("b", "main")}
+    feed(judge, loop(2, session="b"))
+    assert set(judge.dirty_scopes()) == {scope_key("b", "main")}
+    assert judge.dirty_scopes() == {}
+
+
+def test_memory_is_bounded_and_the_least_recent_scope_goes() -> None:
+    judge = engine(max_bytes=60_000)
+    for n in range(50):
+        feed(judge, loop(3, session=f"s{n}"))
+    assert judge.estimated_bytes <= 60_000
+    assert judge.evicted == 50 - len(judge)
+    assert judge.evicted > 0
+    dirty = judge.dirty_scopes()
+    assert dirty[scope_key("s0", "main")] is None
+    assert dirty[scope_key("s49", "main")] is not None
+
+
+def test_scopes_that_were_idle_for_long_expire_and_one_fast_clock_does_not_expire_the_others() -> None:
+    judge = engine(idle_s=3600)
+    feed(judge, loop(2, session="old"))
+    late = Stream().now_ns + 7200 * 10**9
+    for n in range(1100):
+        feed(judge, loop(4, session=f"s{n % 100}", now_ns=late))
+    assert judge.expired == 1
+    feed(judge, loop(2, session="ahead", now_ns=late + 10**18))
+    for n in range(1100):
+        feed(judge, loop(4, session=f"s{n % 100}", now_ns=late))
+    assert judge.expired == 1
+
+
+def test_a_session_id_that_comes_late_merges_the_streak() -> None:
+    judge = engine()
+    early = feed(judge, loop(4, session="trace"))
+    said_again = judge.apply(SessionsMerged("trace", "conversation"))
+    steps = [dataclasses.replace(step, session_id="conversation") for step in loop(6, session="trace")[4:]]
+    rest = feed(judge, steps)
+    assert [finding.severity for finding in early + rest] == [Severity.INFO, Severity.CRITICAL]
+    assert {finding.id for finding in early + said_again + rest} == {early[0].id}
+    assert [finding.revision for finding in early + said_again + rest] == [0, 1, 2]
+    assert {finding.session_id for finding in said_again + rest} == {"conversation"}
+    assert rest[-1].session_ids == ("conversation", "trace")
+    assert judge.dirty_scopes().keys() == {scope_key("trace", "main"), scope_key("conversation", "main")}
+
+
+def test_two_halves_of_a_streak_become_one() -> None:
+    judge = engine()
+    steps = loop(6, session="x")
+    feed(judge, [dataclasses.replace(step, session_id="old") for step in steps[:3]])
+    feed(judge, [dataclasses.replace(step, session_id="new") for step in steps[3:5]])
+    judge.apply(SessionsMerged("old", "new"))
+    rest = feed(judge, [dataclasses.replace(step, session_id="new") for step in steps[5:]])
+    assert [(finding.severity, finding.occurrences) for finding in rest] == [(Severity.CRITICAL, 6)]
+    assert rest[0].first_span_id == "span-1"
+
+
+def test_a_merge_of_what_is_unknown_is_nothing() -> None:
+    assert engine().apply(SessionsMerged("a", "b")) == []
+
+
+def test_the_end_of_a_run_ends_its_streaks() -> None:
+    judge = engine()
+    steps = loop(8)
+    feed(judge, steps[:4])
+    judge.apply(RunEnded("s", "another run", 0))
+    assert len(judge) == 1
+    judge.apply(RunEnded("s", "run-1", 0))
+    assert len(judge) == 0
+    assert [finding.severity for finding in feed(judge, steps[4:])] == [Severity.INFO]
+
+
+def test_more_that_becomes_known_reaches_the_detector() -> None:
+    judge = engine()
+    found: list[Finding] = []
+    for step in Stream().times(5, "read_file", None, ok="x").steps:
+        found += judge.apply(StepSeen(step))
+        found += judge.apply(StepAmended(dataclasses.replace(step, arguments=READ, revision=1)))
+    assert found[-1].severity is Severity.CRITICAL
+    assert [finding.revision for finding in found if finding.id == found[-1].id] == list(
+        range(len([finding for finding in found if finding.id == found[-1].id])),
+    )
+
+
+def test_a_revision_is_never_less_severe() -> None:
+    class Wavering(Broken):
+        def observe(self, step: Step) -> Sequence[Finding]:
+            self.seen += 1
+            severity = Severity.CRITICAL if self.seen % 2 else Severity.INFO
+            at = step.end_ns
+            return [
+                Finding(
+                    id="f", kind="k", severity=severity, session_id="s", started_at=at, detected_at=at,
+                    occurrences=self.seen, summary="",
+                ),
+            ]  # fmt: skip
+
+    found = feed(Engine({"wavering": DetectorFactory(Wavering)}), loop(4))
+    assert {finding.severity for finding in found} == {Severity.CRITICAL}
+    assert [finding.revision for finding in found] == [0, 1, 2, 3]
+    assert {finding.detector for finding in found} == {"wavering"}
+
+
+@pytest.mark.parametrize("name", ["max_bytes", "idle_s"])
+def test_a_limit_out_of_range_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=f"engine.{name}"):
+        EngineLimits(**{name: 0})
