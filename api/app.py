@@ -51,8 +51,10 @@ def _denied(_request: Request, error: Exception) -> Response:
     return answer(error.status, Problem(code="denied", detail=error.detail), headers)
 
 
-def _invalid(_request: Request, error: Exception) -> Response:
+def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
+    if request.method == "POST" and "json" not in request.headers.get("content-type", ""):
+        return answer(415, Problem(code="unsupported_media_type", detail="send JSON as application/json"))
     return answer(422, invalid(error.errors(), ("body", "query", "path")))
 
 

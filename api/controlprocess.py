@@ -27,7 +27,7 @@ from api.auth import Authority, Token, Verb
 from api.process import read_options, say_ready, set_up_logging
 from api.services import MetricsSource, Probe, Services
 from control.breakers import BreakerIndex, Breakers
-from control.db import ControlDb
+from control.db import ControlDb, ControlDbError, ControlDbInUseError
 from control.delivery import Delivery
 from control.findings import SpoolFindings
 from control.metrics import ControlMetrics
@@ -45,6 +45,7 @@ OnReady: TypeAlias = Callable[[int], None]
 """Told the API's port once the process serves."""
 
 BAD_CONFIGURATION: Final = 2
+_PREDECESSOR_S: Final = 15.0
 _STALLED_S: Final = 10.0
 _PEER_TIMEOUT_S: Final = 1.0
 _SWITCH_INTERVAL_S: Final = 0.0005
@@ -91,7 +92,7 @@ class ControlProcess:
         registry = CollectorRegistry()
         metrics = ControlMetrics(registry)
         notifiers = build(options.destinations)
-        self._db = ControlDb(options.control_path)
+        self._db = _open(options.control_path)
         self._source = SpoolFindings(options.spool_path)
         outbox = Outbox(self._db, options.retry, now_ns=time.time_ns, random=random.random)
         self._delivery = Delivery(outbox, notifiers, metrics, now_ns=time.time_ns)
@@ -163,7 +164,11 @@ def main() -> None:
     except ValueError as error:
         sys.stderr.write(f"recloser: {error}\n")
         raise SystemExit(BAD_CONFIGURATION) from error
-    run_control(options, lambda port: say_ready(port=port))
+    try:
+        run_control(options, lambda port: say_ready(port=port))
+    except ControlDbError as error:
+        sys.stderr.write(f"recloser: {error}\n")
+        raise SystemExit(1) from error
 
 
 def options_from(given: Mapping[str, object]) -> ControlOptions:
@@ -182,10 +187,20 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
             WebhookConfig(name=hook["name"], url=hook["url"], secrets=tuple(hook["secrets"]))
             for hook in settings["webhooks"]
         ),
-        peers=(
-            Peer(name="ingest", metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),
-        ),
+        peers=(Peer(name="ingest", metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),),
     )
+
+
+def _open(path: Path) -> ControlDb:
+    """Open the database, waiting for a predecessor that is still ending."""
+    deadline = time.monotonic() + _PREDECESSOR_S
+    while True:
+        try:
+            return ControlDb(path)
+        except ControlDbInUseError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _token(number: int, given: Mapping[str, Any]) -> Token:

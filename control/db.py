@@ -123,6 +123,10 @@ class ControlDbError(Exception):
     """The file cannot be used: another process has it, or a newer version made it."""
 
 
+class ControlDbInUseError(ControlDbError):
+    """Another process has the file; it may be about to end."""
+
+
 class Transaction:
     """One unit of decisions: all of them are on disk when it ends, or none."""
 
@@ -174,7 +178,8 @@ class Transaction:
 class ControlDb:
     """The one writer of `control.db`, safe to use from several threads, and its readers.
 
-    Raises `ControlDbError` when another process holds the file or a newer version of the program made it.
+    Raises `ControlDbInUseError` when another process holds the file, `ControlDbError` when a newer version
+    of the program made it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -268,7 +273,7 @@ def _exclusive(path: Path) -> int:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except BlockingIOError as error:
         os.close(lock)
-        raise ControlDbError(f"{path} is in use by another process") from error
+        raise ControlDbInUseError(f"{path} is in use by another process") from error
     except OSError:
         os.close(lock)
         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _NS: Final = 1_000_000_000
 _LONGEST_SLEEP_S: Final = 60.0
-_DATABASE_TROUBLE_S: Final = 1.0
+_TROUBLE_PAUSE_S: Final = 1.0
 
 
 class Delivery:
@@ -120,9 +119,9 @@ class Delivery:
             wake.clear()
             try:
                 pause = await self.attempt_next(name)
-            except sqlite3.Error:
+            except Exception:  # noqa: BLE001 - a worker must outlive whatever one turn ran into
                 _log.exception("the outbox cannot be used; %s waits", name)
-                pause = _DATABASE_TROUBLE_S
+                pause = _TROUBLE_PAUSE_S
             if pause == 0.0:
                 continue
             longest = _LONGEST_SLEEP_S if pause is None else min(pause, _LONGEST_SLEEP_S)

@@ -19,12 +19,13 @@ MAX_HUMAN_TEXT: Final = 2000
 _MAX_TOOL_NAME: Final = 80
 _UNUSUAL: Final = re.compile(r"[^\w.:/\-]+")
 _WHAT: Final = {
-    "doom_loop": "has made the same call {n} times and learned nothing new from it",
-    "flail": "has failed {n} times in the same way while only its arguments were varied",
-    "retry_storm": "has been retried {n} times against a target that keeps failing",
-    "known_dead_call": "has been repeated {n} times although its failure is permanent",
-    "cascade": "has failed {n} times because of one earlier failure",
+    "doom_loop": "was called {n} times in the same way and brought back nothing new",
+    "flail": "failed {n} times in the same way while only its arguments were varied",
+    "retry_storm": "was retried {n} times against a target that keeps failing",
+    "known_dead_call": "was called {n} times although its failure is permanent",
+    "cascade": "failed {n} times because of one earlier failure",
 }
+_WHAT_ELSE: Final = "made no progress in {n} steps"
 _DENY: Final = (
     "Do not call it again with these or similar arguments. Use what you already know, take another approach "
     "or another tool, or, if there is none, say what is blocking you and ask for help."
@@ -41,13 +42,16 @@ def for_model(finding: Finding, scope: Scope, action: Action) -> str:
     >>> from detectors.protocol import Finding, Severity
     >>> stuck = Finding(id="a", kind="doom_loop", severity=Severity.CRITICAL, session_id="s", started_at=0,
     ...     detected_at=0, occurrences=6, summary="", tool="fetch_page")
-    >>> for_model(stuck, Scope(session="s", tool="fetch_page"), Action.DENY)[:57]
-    "Stopped by Recloser: the tool 'fetch_page' has made the s"
+    >>> for_model(stuck, Scope(session="s", tool="fetch_page"), Action.DENY)[:62]
+    "Stopped by Recloser: the tool 'fetch_page' was called 6 times "
     """
     tool = scope.tool or finding.tool
-    subject = f"the tool '{_plain(tool)}'" if tool else "this run"
-    what = _WHAT.get(finding.kind, "has made no progress in {n} calls").format(n=finding.occurrences)
-    return f"Stopped by Recloser: {subject} {what}. {_HALT if action is Action.HALT else _DENY}"
+    if tool:
+        what = f"the tool '{_plain(tool)}' {_WHAT.get(finding.kind, _WHAT_ELSE)}"
+    else:
+        what = f"this run {_WHAT_ELSE}"
+    told = what.replace("{n}", str(finding.occurrences))
+    return f"Stopped by Recloser: {told}. {_HALT if action is Action.HALT else _DENY}"
 
 
 def for_human(finding: Finding, action: Action) -> str:

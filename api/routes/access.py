@@ -25,6 +25,7 @@ _REFUSALS: Final = {
     404: "There is no such thing.",
     409: "It makes no sense in the present state.",
     413: "The body is too large.",
+    415: "The content-type is not application/json.",
     422: "A field is missing or wrong.",
 }
 

@@ -125,7 +125,7 @@ def router(services: Services) -> APIRouter:
 
     operator = Depends(require(services, Verb.OPERATE))
 
-    @routes.post("/{alert_id}/resolve", responses=refusals(404, 409), summary="End an alert")
+    @routes.post("/{alert_id}/resolve", responses=refusals(404, 409, 415), summary="End an alert")
     def resolve(alert_id: str, body: ResolveRequest, caller: Caller = operator) -> AlertOut:
         """End an alert and tell its destinations; 409 when it is resolved already.
 

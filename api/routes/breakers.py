@@ -145,7 +145,7 @@ def router(services: Services) -> APIRouter:
 
     operator = Depends(require(services, Verb.OPERATE))
 
-    @routes.post("/{breaker_id}/reset", responses=refusals(404, 409), summary="Close a breaker")
+    @routes.post("/{breaker_id}/reset", responses=refusals(404, 409, 415), summary="Close a breaker")
     def reset(breaker_id: str, body: ResetRequest, caller: Caller = operator) -> BreakerOut:
         """Close a breaker and let calls through; 409 when it is closed already.
 

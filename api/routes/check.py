@@ -74,10 +74,16 @@ class CheckBatchAnswer(BaseModel):
 
 def router(services: Services) -> APIRouter:
     """Make the routes."""
-    routes = APIRouter(tags=["check"], responses=refusals(401, 403, 413, 422))
+    routes = APIRouter(tags=["check"], responses=refusals(401, 403, 415, 422))
     caller = Depends(require(services, Verb.CHECK))
 
-    @routes.post(PATH, response_model=CheckAnswer, dependencies=[caller], summary="May this call go ahead?")
+    @routes.post(
+        PATH,
+        response_model=CheckAnswer,
+        dependencies=[caller],
+        responses=refusals(413),
+        summary="May this call go ahead?",
+    )
     async def check(call: CheckRequest) -> Response:
         """Answer for one call.
 

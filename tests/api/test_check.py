@@ -45,9 +45,7 @@ def test_a_refused_call_is_told_why_with_200(api: Api) -> None:
         1,
         0,
     )
-    assert answer["message"].startswith(
-        "Stopped by Recloser: the tool 'fetch_page' has made the same call 6 times"
-    )
+    assert answer["message"].startswith("Stopped by Recloser: the tool 'fetch_page' was called 6 times")
 
 
 def test_refusals_that_are_ignored_become_a_halt(api: Api) -> None:

@@ -148,6 +148,17 @@ def test_refusals_are_json_that_names_the_field(
     assert [f["field"] for f in problem["fields"]] == ([] if field is None else [field])
 
 
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
+def test_a_page_of_another_site_cannot_reset_a_breaker(api: Api, content_type: str | None) -> None:
+    breaker_id = stuck(api)
+    headers = {} if content_type is None else {"content-type": content_type}
+    response = api.ask(
+        "POST", f"/v1/breakers/{breaker_id}/reset", content=b'{"reason": "x"}', headers=headers
+    )
+    assert (response.status_code, response.json()["code"]) == (415, "unsupported_media_type")
+    assert api.check(session_id="session-1", tool="fetch_page")["decision"] == "deny"
+
+
 def test_a_defect_is_500_without_its_inside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.routes.findings.list_findings", lambda *_args, **_more: 1 / 0)
     response = api.ask("GET", "/v1/findings")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from control.db import MIGRATIONS, ControlDb, ControlDbError, get_cursor, set_cursor
+from control.db import MIGRATIONS, ControlDb, ControlDbError, ControlDbInUseError, get_cursor, set_cursor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_one_process_has_the_file(db: ControlDb) -> None:
-    with pytest.raises(ControlDbError, match="in use"):
+    with pytest.raises(ControlDbInUseError, match="in use"):
         ControlDb(db.path)
     db.close()
     ControlDb(db.path).close()
