@@ -53,6 +53,8 @@ def serve_embedded(options: EmbeddedOptions, ready: Callable[[int], object]) -> 
     # Days of partitions and times without a zone are UTC, wherever the machine stands.
     os.environ["TZ"] = "UTC"
     time.tzset()
+    # Read when the engine is loaded: freed pages go back after half a second instead of five.
+    os.environ.setdefault("JE_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     # A terminal's Ctrl-C goes to all processes; the store ends last, when the supervisor says so.

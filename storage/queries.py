@@ -80,7 +80,9 @@ class Queries:
             " WHERE TraceId = {trace_id:String} ORDER BY Timestamp, SpanId",
             {"trace_id": trace_id},
         )
-        return _table(data, SPAN_SCHEMA)
+        if not data:
+            return SPAN_SCHEMA.empty_table()
+        return pa.ipc.open_stream(data).read_all().cast(SPAN_SCHEMA)
 
     def traces(self, *, since_s: int = 0, limit: int = 100) -> list[TraceSummary]:
         """The newest traces that began at or after `since_s` (unix seconds)."""
@@ -133,19 +135,6 @@ class Queries:
             found.update((str(trace), str(span)) for trace, span in rows)
         return found
 
-    def spans_stored(self, since_s: int, until_s: int) -> pa.Table:
-        """`TraceId` and `SpanId` of spans that were stored in `[since_s, until_s)` (unix seconds).
-
-        What a filter of resent spans is filled with after a start, a minute or so at a time.
-        """
-        data = self._client.arrow(
-            "SELECT TraceId, SpanId FROM otel_traces"
-            " WHERE IngestedAt >= toDateTime({since:UInt32}) AND IngestedAt < toDateTime({until:UInt32})",
-            {"since": since_s, "until": until_s},
-        )
-        schema = pa.schema([SPAN_SCHEMA.field("TraceId"), SPAN_SCHEMA.field("SpanId")])
-        return _table(data, schema)
-
     def _session_names(self, session_id: str) -> list[str]:
         names = [session_id]
         for _ in range(_MERGE_DEPTH):
@@ -158,10 +147,6 @@ class Queries:
                 break
             names.extend(sorted(str(old) for (old,) in rows))
         return names
-
-
-def _table(data: bytes, schema: pa.Schema) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all().cast(schema) if data else schema.empty_table()
 
 
 def _trace(row: Row) -> TraceSummary:

@@ -304,13 +304,6 @@ class StoreContract:
         unknown = [(trace_id(name), "f" * 16)] + [(f"{n:032x}", f"{n:016x}") for n in range(2500)]
         assert queries.existing_spans(known + unknown) == set(known)
 
-    def test_stored_spans_are_listed_by_when_they_came(self, writer: Writer, queries: Queries) -> None:
-        name = fresh("stored")
-        writer.insert_spans(span_batch(name, 5), fresh("token"))
-        listed = queries.spans_stored(0, 2**32 - 1).column("TraceId").to_pylist()
-        assert listed.count(trace_id(name)) == 5
-        assert queries.spans_stored(0, 1).num_rows == 0
-
     def test_a_trace_list_tells_what_a_trace_amounts_to(self, writer: Writer, queries: Queries) -> None:
         name = fresh("listed")
         writer.insert_spans(span_batch(name, 4), fresh("token"))

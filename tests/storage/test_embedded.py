@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import clickhouse_connect
@@ -153,6 +154,19 @@ def test_statements_run_side_by_side(process: StoreProcess) -> None:
     assert post(process.target, "/", b"SELECT 1").data == b"1\n"
     assert slow.is_alive()
     slow.join()
+
+
+def test_a_session_serves_one_statement_at_a_time(process: StoreProcess) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        path = "/?session_id=shared"
+        answers = list(pool.map(lambda _: post(process.target, path, b"SELECT sleep(0.5)"), range(3)))
+    codes = [answer.headers.get("X-ClickHouse-Exception-Code") for answer in answers]
+    assert sorted(codes, key=str) == ["373", "373", None]
+
+
+def test_many_sessions_are_served_one_after_the_other(process: StoreProcess) -> None:
+    for number in range(40):
+        assert post(process.target, f"/?session_id={number}", b"SELECT 1").data == b"1\n"
 
 
 def test_too_little_memory_means_later(process: StoreProcess) -> None:
