@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -110,17 +111,20 @@ def deliver_through_outage(
     time.sleep(outage)
     server.start()
     assert [agent.wait(seconds + PATIENCE) for agent in agents] == [0] * len(agents)
+    sent = SPANS * len(agents)
+    await_count(server, "SELECT count() FROM otel_traces", sent)
+    await_count(server, "SELECT uniqExact(step_id) FROM steps", sent)
+    assert server.count("SELECT uniqExact(SpanId) FROM otel_traces") == sent
+
+
+def await_count(server: Server, sql: str, wanted: int) -> None:
     deadline = time.monotonic() + PATIENCE
-    stored = -1
-    while stored != SPANS * len(agents) and time.monotonic() < deadline:
+    counted = -1
+    while counted != wanted and time.monotonic() < deadline:
         time.sleep(0.5)
-        try:
-            stored = server.count("SELECT count() FROM otel_traces")
-        except Unavailable:
-            continue
-    assert stored == SPANS * len(agents)
-    assert server.count("SELECT uniqExact(SpanId) FROM otel_traces") == stored
-    assert server.count("SELECT uniqExact(step_id) FROM steps") == stored
+        with contextlib.suppress(Unavailable):
+            counted = server.count(sql)
+    assert counted == wanted
 
 
 @pytest.mark.accept
