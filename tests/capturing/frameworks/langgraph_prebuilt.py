@@ -6,8 +6,9 @@ usage: langgraph_prebuilt.py
 
 import os
 
-import scenario
 from traceloop.sdk import Traceloop
+
+import scenario
 
 Traceloop.init(app_name="recorded-agent", api_endpoint=os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"])
 Traceloop.set_association_properties({"session_id": "sess-lg-1", "user_id": "user-7"})
@@ -21,6 +22,12 @@ tools = ToolNode([tool(function) for function in scenario.TOOLS], handle_tool_er
 agent = create_react_agent(model, tools, name="ops_agent")
 agent.invoke({"messages": [("user", scenario.PROMPT)]}, {"recursion_limit": 100})
 scenario.write_notes(
-    ["langgraph", "langchain-core", "langchain-openai", "traceloop-sdk", "opentelemetry-instrumentation-langchain"],
+    [
+        "langgraph",
+        "langchain-core",
+        "langchain-openai",
+        "traceloop-sdk",
+        "opentelemetry-instrumentation-langchain",
+    ],
     instrumentation="traceloop",
 )

@@ -41,5 +41,6 @@ agent = Assistant(llm=llm, function_list=names, name="ops_agent", description="C
 for _ in agent.run(messages=[{"role": "user", "content": scenario.PROMPT}]):
     pass
 scenario.write_notes(
-    ["qwen-agent", "opentelemetry-instrumentation-genai-qwen-agent", "opentelemetry-sdk"], instrumentation="genai"
+    ["qwen-agent", "opentelemetry-instrumentation-genai-qwen-agent", "opentelemetry-sdk"],
+    instrumentation="genai",
 )

@@ -1,7 +1,7 @@
-// Vercel AI SDK 5 (experimental_telemetry) or 7 (@ai-sdk/otel).
+// Vercel AI SDK 5 or 6 (experimental_telemetry) or 7 (@ai-sdk/otel).
 // npm: ai @ai-sdk/openai-compatible zod @opentelemetry/sdk-trace-node @opentelemetry/resources
 //   @opentelemetry/exporter-trace-otlp-proto @opentelemetry/exporter-trace-otlp-http, and @ai-sdk/otel with ai 7 (node 22).
-// usage: vercel_ai.mjs v5|v7|v7-legacy generate|stream proto|json [nocontent]
+// usage: vercel_ai.mjs v5|v6|v7|v7-legacy generate|stream proto|json [nocontent]
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import { BatchSpanProcessor, NodeTracerProvider } from '@opentelemetry/sdk-trace-node';
@@ -20,7 +20,7 @@ provider.register();
 const record = content !== 'nocontent';
 const options = { recordInputs: record, recordOutputs: record, functionId: 'ops_agent' };
 const telemetry = {};
-if (version === 'v5') {
+if (version === 'v5' || version === 'v6') {
   const metadata = { sessionId: 'sess-ai-1', userId: 'user-7' };
   telemetry.experimental_telemetry = { isEnabled: true, metadata, ...options };
 } else {
@@ -49,4 +49,4 @@ else await ai.generateText(request);
 await provider.forceFlush();
 await provider.shutdown();
 const packages = ['ai', '@ai-sdk/openai-compatible', '@opentelemetry/sdk-trace-node'];
-writeNotes(version === 'v5' ? packages : [...packages, '@ai-sdk/otel'], { instrumentation: version, api: how });
+writeNotes(version.startsWith('v7') ? [...packages, '@ai-sdk/otel'] : packages, { instrumentation: version, api: how });
