@@ -1,7 +1,7 @@
 """BeeAI ToolCalling agent.
 
-pip: beeai-framework openinference-instrumentation-beeai opentelemetry-sdk opentelemetry-exporter-otlp-proto-http.
-usage: beeai_agent.py
+pip: beeai-framework openinference-instrumentation-beeai opentelemetry-sdk
+opentelemetry-exporter-otlp-proto-http. usage: beeai_agent.py
 """
 
 import scenario

@@ -18,10 +18,12 @@ from qwen_agent.tools.base import BaseTool, register_tool
 
 
 def registered(name, field):
+    schema = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+
     @register_tool(name)
     class Tool(BaseTool):
         description = scenario.BY_NAME[name].__doc__
-        parameters = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+        parameters = schema
 
         def call(self, params, **_):
             return scenario.BY_NAME[name](**json.loads(params))
