@@ -112,6 +112,7 @@ _WORDS: Final = (
 )
 
 _COUNTED: Final = re.compile(r"(?<=\])\{[0-9]+,?\}")
+_WORD_END: Final = r"\b"
 
 SEPARATOR: Final = r"\s*(?:=>|:=|[:=])\s*"
 QUOTE: Final = r"\\*[\"']"
@@ -127,11 +128,16 @@ def candidates(extra_keys: tuple[str, ...], extra_patterns: tuple[str, ...]) -> 
     """Return one RE2 pattern that matches every text with a secret in it, and few others.
 
     Repetitions lose their counts, because RE2 unrolls them and compiles ten times longer: Arrow compiles the
-    pattern anew for each call.
+    pattern anew for each call. Word ends go with them, since they may now fall inside a match.
     """
     own = (*(shape.pattern for shape in SHAPES), URL, BEARER, BASIC, SIGNED)
     return "|".join(
-        (PRIVATE_KEY, f"(?i:{name_pattern(extra_keys)})", *(_COUNTED.sub("", text) for text in own), *extra_patterns)
+        (
+            PRIVATE_KEY,
+            f"(?i:{name_pattern(extra_keys)})",
+            *(_COUNTED.sub("+", text).replace(_WORD_END, "") for text in own),
+            *extra_patterns,
+        )
     )
 
 
@@ -150,7 +156,9 @@ _HARMLESS: Final = re.compile(
     r"|unk|sep|cls|mask|special|cancellation|max|min|total|reasoning|thinking|cached|start|end|delta|new|budget"
     r"|current|previous|prev)_?token"
 )
-_STRONG: Final = re.compile(r".*(?:pass|pwd|key|client_?secret|(?:access|auth|refresh|session|bearer)_?token).*")
+_STRONG: Final = re.compile(
+    r".*(?:pass|pwd|key|client_?secret|(?:access|auth|refresh|session|bearer)_?token).*"
+)
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 

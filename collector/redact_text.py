@@ -38,7 +38,17 @@ _MIN_DIGITS: Final = 6
 _KIND_CHARS: Final = 24
 _NAME_CHARS: Final = frozenset(string.ascii_letters + string.digits + "_-.$")
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-_STEMS: Final = ("pass", "pwd", "secret", "token", "key", "authorization", "cookie", "credential", "connection")
+_STEMS: Final = (
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "key",
+    "authorization",
+    "cookie",
+    "credential",
+    "connection",
+)
 
 _QUOTES: Final = re.compile(QUOTE)
 _BARE: Final = re.compile(r"[^\s\"'`,;&)}\]<>\\]+")
@@ -97,7 +107,11 @@ class TextRedactor:
     def is_secret(self, key: str) -> bool:
         """Tell whether an attribute or field of this name holds a secret."""
         lowered = key.lower()
-        return lowered in self._extra_keys or lowered.rpartition(".")[2] in self._extra_keys or is_secret_name(key)
+        return (
+            lowered in self._extra_keys
+            or lowered.rpartition(".")[2] in self._extra_keys
+            or is_secret_name(key)
+        )
 
     def secret_value(self, key: str, value: str) -> str:
         """Return the marker for the value of a secret attribute; what is empty, marked or a small count stays."""
@@ -109,7 +123,11 @@ class TextRedactor:
         return marker(_NO_KIND.sub("_", last).strip("_")[-_KIND_CHARS:].strip("_") or "secret", value)
 
     def _is_strong(self, key: str) -> bool:
-        return key.lower() in self._extra_keys or is_strong_name(key)
+        return self._is_extra(key) or is_strong_name(key)
+
+    def _is_extra(self, key: str) -> bool:
+        lowered = key.lower()
+        return lowered in self._extra_keys or lowered.rpartition(".")[2] in self._extra_keys
 
     def _without_named(self, text: str, lowered: str) -> str:
         kept: list[str] = []
