@@ -24,10 +24,19 @@ from detectors.cycles import Cycles, Laps
 from detectors.pacing import Pacing
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.ranges import Ranges, range_of
-from detectors.result_text import is_opaque, is_pending, is_terminal, is_transient
+from detectors.result_text import is_error, is_opaque, is_pending, is_terminal, is_transient
 from detectors.role import Role
 from detectors.scope import Recent
-from detectors.signature import Call, Names, call_of, hash64, identifiers, information, names_for
+from detectors.signature import (
+    Call,
+    Names,
+    call_of,
+    hash64,
+    identifiers,
+    information,
+    names_for,
+    without_new_ids,
+)
 from detectors.streaks import SPANS_KEPT, Mark, Reported, Spent, Streak
 from detectors.tool_role import role_of
 
@@ -48,10 +57,11 @@ _JITTER_NS = 2_000_000_000
 _BACK_OFF = 1.25
 
 # What is known of one occurrence, as bits.
-_FAILED, _DENIED, _NO_ARGUMENTS, _NO_RESULT, _WAITING, _OPAQUE, _TRANSIENT, _MOVE, _NOOP = (
-    1 << bit for bit in range(9)
+_FAILED, _DENIED, _SAYS_ERROR, _NO_ARGUMENTS, _NO_RESULT, _WAITING, _OPAQUE, _TRANSIENT, _MOVE, _NOOP = (
+    1 << bit for bit in range(10)
 )
-_FAILURE = _FAILED | _DENIED
+_FAILURE = _FAILED | _DENIED | _SAYS_ERROR
+_ASIDE = (Role.WAIT, Role.THINK)
 
 _Told: TypeAlias = "tuple[str, dict[str, Json]]"  # a finding's summary and evidence
 
@@ -89,7 +99,7 @@ class DoomLoopConfig:
     transient_errors: int = 5
     patient_errors: int = 8
     polls: int = 10
-    unknown_results: int = 6
+    unknown_results: int = 5
     laps: int = 3
     waiting_laps: int = 10
     ranged_reads: int = 6
@@ -258,7 +268,8 @@ class DoomLoop:
         call = call_of(tool, step.arguments, names)
         flags, body = _evidence(step, call)
         role = role_of(tool, step.arguments)
-        return _Occurrence(step, call, role, flags, body, _information(call, flags, body), Mark.of(step))
+        told = _information(call, flags, body, role)
+        return _Occurrence(step, call, role, flags, body, told, Mark.of(step))
 
     def _call(self, step: Step) -> Sequence[Finding]:
         """Judge a tool call in its place."""
@@ -270,7 +281,7 @@ class DoomLoop:
         waits = now.role is Role.WAIT
         if pacing.call(step, waits=waits) >= self._config.patience_s * 1e9:
             self._settle()
-        if pacing.begins_attempt(step, waits=waits):
+        if pacing.begins_attempt(step, aside=now.role in _ASIDE):
             self._cycles.close(self._spent)
         streak = self._streaks.touch(now.call.signature)
         if streak is not None and _says_nothing(now.flags, streak):
@@ -318,7 +329,9 @@ class DoomLoop:
         flags = _OPAQUE if now.body is not None and is_opaque(text) else 0
         if now.role is Role.MOVE:
             flags |= _MOVE
-        failed = now.flags & _FAILURE
+        if now.body is not None and is_error(text):
+            flags |= _SAYS_ERROR
+        failed = (now.flags | flags) & _FAILURE
         if (failed or len(text) < _SHORT_CHARS) and is_transient(text):
             flags |= _TRANSIENT
         elif not failed and not is_terminal(text):
@@ -397,7 +410,7 @@ class DoomLoop:
         rank = min(rank, _ceiling(flags, unknown))
         if rank < 0 or not streak.said().due(rank, count):
             return ()
-        what = "refusal" if flags & _DENIED else "error" if flags & _FAILED else "result"
+        what = "refusal" if flags & _DENIED else "error" if flags & _FAILURE else "result"
         summary = f"{now.step.tool}: same call, same {what} {count} times, nothing changed in between"
         evidence: dict[str, Json] = {
             "rule": "repeat" if streak.foreign <= 1 else "interleaved",
@@ -441,7 +454,7 @@ class DoomLoop:
 
     def _cycle(self, now: _Occurrence) -> Sequence[Finding]:
         """Add a call to the sequence and say what its laps mean."""
-        if now.role is Role.WAIT:
+        if now.role in _ASIDE:
             return ()
         self._cycles.add(_key(now), now.flags, now.mark)
         found = self._cycles.laps(self._config.laps)
@@ -537,7 +550,7 @@ def _evidence(step: Step, call: Call) -> tuple[int, str | None]:
     return (flags, body) if body is not None else (flags | _NO_RESULT, None)
 
 
-def _information(call: Call, flags: int, body: str | None) -> int:
+def _information(call: Call, flags: int, body: str | None, role: Role) -> int:
     """The fingerprint of what an occurrence brought back."""
     if flags & _DENIED:
         return _DENIED_INFORMATION
@@ -545,7 +558,9 @@ def _information(call: Call, flags: int, body: str | None) -> int:
         return _NOOP_INFORMATION
     if body is None:
         return _unknown(call, flags)
-    return information(f"{'e' if flags & _FAILED else 'o'}\x1e{body}", call.dropped)
+    if flags & _FAILED:
+        return information("e\x1e" + body, call.dropped)
+    return information("o\x1e" + (without_new_ids(body) if role is Role.CHANGE else body), call.dropped)
 
 
 def _unknown(call: Call, flags: int) -> int:

@@ -14,9 +14,9 @@ class Pacing:
     """Counts attempts and idle time.
 
     An attempt is the calls of one model message (equal `attempt_id`); when the message is not known, calls
-    that overlap in time. A turn is an attempt that is no mere waiting. `idle_ns` is the time in which no step
-    of the scope ran, explicit waiting included: the pause between two calls is the difference of two
-    readings.
+    that overlap in time. A turn is an attempt that is no mere waiting or thinking. `idle_ns` is the time in
+    which no step of the scope ran, explicit waiting included: the pause between two calls is the difference
+    of two readings.
     """
 
     attempt_id: str | None = None
@@ -41,8 +41,8 @@ class Pacing:
         self.idle_at_call_ns = self.idle_ns
         return pause
 
-    def begins_attempt(self, step: Step, *, waits: bool) -> bool:
-        """Tell whether a call opens a new attempt, and count it."""
+    def begins_attempt(self, step: Step, *, aside: bool) -> bool:
+        """Tell whether a call opens a new attempt, and count it; what is done `aside` is no turn."""
         if step.attempt_id is not None or self.attempt_id is not None:
             same = step.attempt_id == self.attempt_id
         else:
@@ -53,7 +53,7 @@ class Pacing:
         self.attempt_id = step.attempt_id
         self.attempt_end_ns = step.end_ns
         self.attempt += 1
-        self.turn += not waits
+        self.turn += not aside
         return True
 
     def json(self) -> Json:

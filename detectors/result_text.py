@@ -27,6 +27,10 @@ _TRANSIENT = re.compile(
     r"|overloaded|try again|quota|bad gateway|network[ _]error|socket hang up|retry.after|server busy"
     r"|database is locked|lock held",
 )
+_ERROR = re.compile(
+    r"\W*(?:error|exception|traceback|failed|failure|fatal|permission denied|access denied|no such|invalid"
+    r"|unknown|cannot|can't|unable|unauthorized|forbidden|not found)\b",
+)
 _OPAQUE = re.compile(
     r"[\W_]*(?:(?:okay|ok|done|successful|success|succeeded|true|false|null|none|saved|sent|accepted"
     r"|ack|received|image|screenshot|captured|taken|clicked|typed|pressed|scrolled|updated|created"
@@ -60,6 +64,15 @@ def is_transient(text: str) -> bool:
     (True, False)
     """
     return _TRANSIENT.search(text[:_JUDGED_CHARS].lower()) is not None
+
+
+def is_error(text: str) -> bool:
+    """Tell whether a result begins as an error does, whatever its outcome says.
+
+    >>> is_error("Error: no such session"), is_error('{"error": "bad id"}'), is_error("0 errors")
+    (True, True, False)
+    """
+    return _ERROR.match(text[:_JUDGED_CHARS].lower()) is not None
 
 
 def is_opaque(text: str) -> bool:

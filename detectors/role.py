@@ -10,7 +10,8 @@ class Role(StrEnum):
 
     `look` only reads. `change` may have changed something. `wait` lets time pass. `poll` asks whether
     something has happened. `move` steps through something that has a position (scroll, next, press a key),
-    so that repeating it is how it is used. `other`: nothing tells, so it may have changed something.
+    so that repeating it is how it is used. `think` is a model that talks to itself, as transparent as its
+    text. `other`: nothing tells, so it may have changed something.
     """
 
     LOOK = "look"
@@ -18,6 +19,7 @@ class Role(StrEnum):
     WAIT = "wait"
     POLL = "poll"
     MOVE = "move"
+    THINK = "think"
     OTHER = "other"
 
 

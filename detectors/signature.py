@@ -273,6 +273,10 @@ _DASHED_CUES = (
     "resp",
     "_taken",
 )
+_NEW_IDS = re.compile(
+    r"""(?x)["']?\b(?:(?:\w+_)?(?:id|ids|key|number|url|link|ts|sha|hash)|[a-z]\w*Id|ID)["']?\s?[:=]\s?
+        (?:"[^"]*"|'[^']*'|[\w./:-]*\d[\w./:-]*) | \#\d+""",
+)
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|/tmp/[\w.-]*[\w/.-]*|tmp[a-z0-9_]{8}\b")
 
 
@@ -298,6 +302,15 @@ def information_text(text: str, dropped: tuple[str, ...] = ()) -> str:
     if "0x" in text or "tmp" in text:
         text = _ADDRESS.sub("#", text)
     return text
+
+
+def without_new_ids(text: str) -> str:
+    """What a change brought back without the ids of what it made: made again, it has another id.
+
+    >>> without_new_ids('{"id": 17, "state": "open"}'), without_new_ids("created issue #124, 3 left")
+    ('{#, "state": "open"}', 'created issue #, 3 left')
+    """
+    return _NEW_IDS.sub("#", text)
 
 
 def _may_be_keyed(text: str) -> bool:

@@ -17,6 +17,7 @@ from detectors.shell import role_of_command
 if TYPE_CHECKING:
     from collector.step import Json
 
+_THINKS = words("think thought thoughts thinking sequentialthinking reflect scratchpad")
 _SHELLS = words("bash shell sh zsh exec execute terminal command cmd powershell console")
 _WAITS = words("wait sleep pause")
 _POLLS = words(
@@ -29,10 +30,12 @@ _ASKS = words("list get check read fetch")
 _POLLED_LISTS = words("task tasks job jobs queue board messages mail events updates")
 _MOVES = words(
     """
-    scroll press key keys swipe next undo redo forward back backward step down up continue advance
+    scroll press swipe next undo redo forward back backward step down up continue advance
     increment zoom tab pan
     """,
 )
+_KEYS = words("key keys")
+_PRESSES = words("send press hit type")
 _CHANGES = words(
     """
     write edit create update delete remove add insert replace patch apply set put post send save store
@@ -45,9 +48,10 @@ _LOOKS = words(
     """
     read get list search find grep glob view show fetch query describe lookup look check inspect cat ls
     extract count load retrieve browse screenshot snapshot recall open visit analyze analyse explain
-    status
+    status todo todos plan
     """,
 )
+# Notes that an agent takes for itself (todo, plan) change nothing out there.
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _OPERATIONS = ("action", "command", "op", "operation", "method", "mode")
 _COMMANDS = ("command", "cmd", "script", "code", "chars", "input")
@@ -69,19 +73,24 @@ def role_of_name(tool: str) -> Role | None:
 
     >>> [role_of_name(t).value for t in ("get_order", "str_replace", "job_status", "wait", "scroll", "Task")]
     ['look', 'change', 'poll', 'wait', 'move', 'other']
+    >>> [role_of_name(t).value for t in ("get_api_key", "set_price", "get_price", "send_keys", "think")]
+    ['look', 'change', 'poll', 'move', 'think']
     >>> role_of_name("run_shell_command") is None
     True
     """
     found = set(words_of(tool))
+    verb = _role_of_verb(words_of(tool))
     if found & _WAITS:
         return Role.WAIT
+    if found & _KEYS and found & _PRESSES:
+        return Role.MOVE
+    if verb is Role.CHANGE:
+        return verb
     if (found & _POLLS and "git" not in found) or (found & _ASKS and found & _POLLED_LISTS):
         return Role.POLL
     if found & _SHELLS:
         return None
-    if found & _MOVES:
-        return Role.MOVE
-    return _role_of_verb(words_of(tool)) or Role.OTHER
+    return verb or Role.OTHER
 
 
 def role_of(tool: str, arguments: Json) -> Role:
@@ -111,6 +120,10 @@ def _role_of_verb(names: tuple[str, ...]) -> Role | None:
             return Role.LOOK
         if name in _CHANGES:
             return Role.CHANGE
+        if name in _MOVES:
+            return Role.MOVE
+        if name in _THINKS:
+            return Role.THINK
     return None
 
 

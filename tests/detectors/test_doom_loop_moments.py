@@ -123,6 +123,24 @@ def same_three_calls_in_every_message() -> Stream:
     return stream
 
 
+def messages_with_fresh_ids() -> Stream:
+    stream = Stream()
+    for n in range(9):
+        stream.call("send_message", {"to": "ops", "text": "done"}, ok=f'{{"ok": true, "id": {n}}}')
+    return stream
+
+
+def thoughts_in_between() -> Stream:
+    stream = Stream()
+    for n in range(9):
+        stream.call("read_file", READ, ok="x = 1").call("think", {"thought": f"hm {n}"}, ok="noted")
+    return stream
+
+
+def error_that_calls_itself_a_success() -> Stream:
+    return Stream().times(9, "run_status", {"id": 1}, ok="Error: no such run, still waiting for it")
+
+
 # stream, first note, first warning, first critical: numbers of calls, None for never
 SEEN = [
     (repeated_reads, 3, None, 5),
@@ -140,10 +158,13 @@ SEEN = [
     (clock_in_the_result, 3, None, 5),
     (request_id_in_the_arguments, 3, None, 5),
     (errors_without_text, 3, 4, None),
-    (nothing_known_but_arguments, 3, 6, None),
+    (nothing_known_but_arguments, 3, 5, None),
     (arguments_unknown, 3, None, None),
     (sweep_that_wraps, None, 16, 22),
     (same_three_calls_in_every_message, 7, None, 13),
+    (messages_with_fresh_ids, 3, None, 5),
+    (thoughts_in_between, 5, None, 9),
+    (error_that_calls_itself_a_success, 3, None, 4),
 ]
 
 
