@@ -75,7 +75,7 @@ def environment(stub: str, receiver: str, scratch: Path) -> dict[str, str]:
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_METRIC_EXPORT_INTERVAL": "600000",
-        "OTEL_BSP_SCHEDULE_DELAY": "2000",
+        "OTEL_BSP_SCHEDULE_DELAY": os.environ.get("OTEL_BSP_SCHEDULE_DELAY", "2000"),
         "CAPTURE_CALLS": str(scratch / "calls.jsonl"),
         "CAPTURE_NOTES": str(scratch / "notes.json"),
         "PYTHONPATH": str(scratch / "recording"),

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import threading
+import time
 import urllib.request
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +27,11 @@ _lock = threading.Lock()
 
 
 def note_call(name: str, args: dict[str, Any], *, failed: bool | None) -> None:
-    """Append one real call to the ground truth; None: the call was denied and never ran."""
+    """Append one real call to the ground truth; None: the call was denied and never ran.
+
+    TOOLS_TAKE, in seconds, makes every call last, so that exporters send a run in many bodies.
+    """
+    time.sleep(float(os.environ.get("TOOLS_TAKE", "0")))
     with _lock, Path(os.environ["CAPTURE_CALLS"]).open("a") as file:
         file.write(json.dumps({"name": name, "args": args, "failed": failed}) + "\n")
 
