@@ -154,7 +154,7 @@ def outcome_of(entry: Entry) -> tuple[Outcome, str | None]:
     if denied:
         return Outcome.DENIED, error
     if entry.answer is not None:
-        told_fine = True
+        told_fine = told_fine or bool(entry.answer.text) or entry.answer.failed is False
         if entry.answer.failed is True:
             failed, error = True, error or entry.answer.text[:2000]
     if failed:

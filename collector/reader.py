@@ -20,6 +20,7 @@ from typing import Final
 from collector.batch import Batch
 from collector.conventions import catalog, generic
 from collector.conventions.observation import Answer, Ask, ModelFacts, Observation, Telling, ToolFacts
+from collector.conventions.traceloop import FAILURES_WITHOUT_SPAN
 from collector.freezing import Thawing, freeze
 from collector.joining import (
     Entry,
@@ -67,6 +68,7 @@ class Process:
     models: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     tool_sources: set[str] = field(default_factory=set)
     model_sources: set[str] = field(default_factory=set)
+    hides_failures: bool = False
 
 
 @dataclass(slots=True)
@@ -194,11 +196,15 @@ class StepReader:
     def _place(self, observation: Observation) -> None:
         """First pass: links between spans, sessions, agents; so that all is known before calls are joined."""
         trace = self._trace(observation)
+        if observation.source == FAILURES_WITHOUT_SPAN:
+            self._process(observation.process).hides_failures = True
         if not observation.is_log:
             was_lone = trace.lone
             remember(trace, observation)
             if trace.lone and not was_lone and not trace.session:
                 self._regroup(trace, f"p:{trace.process}", f"process:{trace.process}")
+            elif not trace.lone and trace.group.startswith("p:"):
+                trace.group = f"s:{trace.session}" if trace.session else f"t:{trace.trace_id}"
             if observation.span_id in trace.orphans:
                 self._found_parent(trace, observation.span_id)
             if not observation.parent_span_id and trace.root_ended_ns and trace.is_run:
@@ -209,7 +215,8 @@ class StepReader:
     def _trace(self, observation: Observation) -> Trace:
         trace = self._traces.get(observation.trace_id)
         if trace is None:
-            trace = Trace(observation.trace_id, f"t:{observation.trace_id}", observation.process)
+            own = f"p:{observation.process}" if observation.is_log else f"t:{observation.trace_id}"
+            trace = Trace(observation.trace_id, own, observation.process)
             self._traces[observation.trace_id] = trace
             if len(self._traces) > self._max_traces:
                 self._traces.popitem(last=False)
@@ -220,6 +227,7 @@ class StepReader:
 
     def _group_name(self, trace: Trace | None, observation: Observation) -> str:
         if trace is not None:
+            trace.used = True
             return trace.group
         return f"s:{observation.session}" if observation.session else f"p:{observation.process}"
 
@@ -340,8 +348,8 @@ class StepReader:
             entry = self._entries.get(number)
             if entry is not None and self._nested(entry, observation):
                 return entry
-        if tool.call_id:
-            entry = self._entries.get(group.ids.get(tool.call_id, -1))
+        for each in self._near(group, observation.process) if tool.call_id else ():
+            entry = self._entries.get(each.ids.get(tool.call_id, -1))
             if entry is not None and entry.kind is Kind.TOOL_CALL and self._same_id(entry, observation):
                 return entry
         if not tool.name:
@@ -364,8 +372,10 @@ class StepReader:
         for part in entry.parts:
             if part.source == observation.source and part.telling is observation.telling:
                 return overlap_ns(part, observation) > 0
-        if entry.parts or entry.asked_by < 0:
+        if entry.parts:
             return True
+        if observation.start_ns + SLACK_MODEL_NS < entry.start_ns:
+            return False
         return entry.ask is None or same_arguments(entry.ask.arguments, tool.arguments)
 
     def _elsewhere(self, observation: Observation, group: Group) -> Entry | None:
@@ -420,16 +430,17 @@ class StepReader:
         if entry.ask is not None:
             return
         call_id = call_id_of(entry)
-        groups = [group]
-        lone = self._groups.get(f"p:{entry.process}")
-        if lone is not None and lone is not group:
-            groups.append(lone)
-        for each in groups:
+        for each in self._near(group, entry.process):
             asked = matching(each.pending, entry, call_id) if each.pending else None
             if asked is not None:
                 each.pending.remove(asked)
                 self._give_ask(entry, asked, each)
                 return
+
+    def _near(self, group: Group, process: str) -> tuple[Group, ...]:
+        """The conversation, and the one of the process's calls of which the trace says nothing."""
+        lone = self._groups.get(f"p:{process}")
+        return (group,) if lone is None or lone is group else (group, lone)
 
     def _give_ask(self, entry: Entry, asked: Asked, group: Group) -> None:
         entry.ask, entry.asked_by = asked.ask, asked.by
@@ -777,7 +788,9 @@ class StepReader:
                 entry.answer = entry.answer or asked.answer
                 return
         by = self._entries.get(asked.by)
-        process = by.process if by is not None else ""
+        process = by.process if by is not None else self._traces[asked.trace_id].process if asked.trace_id in self._traces else ""
+        if asked.answer is not None and asked.answer.failed is None and self._process(process).hides_failures:
+            asked.answer = replace(asked.answer, failed=True)
         trace = self._traces.get(asked.trace_id)
         start = by.end_ns if by is not None else asked.from_ns
         told = by.parts[0] if by is not None and by.parts else None

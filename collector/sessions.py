@@ -41,6 +41,7 @@ class Trace:
     lone: bool = False
     is_run: bool = True
     fallback_used: bool = False
+    used: bool = False
     root_ended_ns: int = 0
     user: str = ""
     nodes: OrderedDict[str, Node] = field(default_factory=OrderedDict)
@@ -69,19 +70,18 @@ def remember(trace: Trace, observation: Observation) -> Node:
 
 
 def learn_session(trace: Trace, observation: Observation) -> bool:
-    """Take over a session id that a record shows. True when the trace had none before.
+    """Take over a session id that a record shows. True when the trace's session is another one then.
 
-    As long as nothing was said under the trace's own id the best spelling wins; afterwards the first stays.
+    As long as no call of the trace was joined the best spelling wins; afterwards the first stays.
     """
     if observation.user and not trace.user:
         trace.user = observation.user
     if not observation.session or observation.session_rank >= trace.rank:
         return False
-    if trace.session and trace.fallback_used:
+    if trace.session and trace.used:
         return False
-    was_unknown = not trace.session
     trace.session, trace.rank = observation.session, observation.session_rank
-    return was_unknown or not trace.fallback_used
+    return True
 
 
 def session_id(trace: Trace | None, observation: Observation | None, process: str) -> str:

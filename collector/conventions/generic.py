@@ -343,6 +343,7 @@ def told_by_status(record: Record) -> tuple[bool | None, str | None]:
         or attributes.get("gen_ai.task.status") == "failure"
         or attributes.get("langfuse.observation.level") == "ERROR"
         or truth(attributes.get("success", "")) is False
+        or attributes.get("process.exit.code", "0") not in {"0", ""}
     )
     if not failed and record.signal is Signal.TRACES and attributes.get("error") not in {None, "", "false", "null", "{}"}:
         failed = True

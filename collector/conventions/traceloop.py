@@ -14,6 +14,7 @@ from collector.conventions.values import arguments_of, brought, parse
 from collector.record import Record
 
 NAME: Final = "traceloop"
+FAILURES_WITHOUT_SPAN: Final = "opentelemetry.instrumentation.llamaindex"  # a call that fails has no span there
 _TOOL_TASKS: Final = ("FunctionTool.task", "QueryEngineTool.task", "RetrieverTool.task")
 
 

@@ -48,7 +48,7 @@ _FAILURE_TEXT: Final = re.compile(
     r"|exit code:? [1-9]\d*|.{0,400}?^process exited with code [1-9]\d*)",
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
-_EXIT_CODE_TAIL: Final = re.compile(r"^(?:exit code|exit status|exitcode):? ([1-9]\d*)\s*$", re.IGNORECASE | re.MULTILINE)
+_EXIT_CODE_TAIL: Final = re.compile(r"(?:^|completed with |exited with )(?:exit code|exit status|exitcode|code):? ([1-9]\d*)>?\s*$", re.IGNORECASE | re.MULTILINE)
 _DENIAL: Final = re.compile(
     r"^\s*(?:command blocked by pretooluse hook|tool call blocked by|blocked by (?:a )?(?:pretooluse )?hook"
     r"|the user doesn't want to (?:proceed|take this action)|user rejected)",
