@@ -40,11 +40,13 @@ _SCOPE: Final = re.compile(
 
 # Span and event names of conventions that name rather than mark.
 _NAME: Final = re.compile(
-    r"(?:execute_tool|invoke_agent|invoke_workflow|create_agent|chat|generate_content|text_completion|embeddings"
-    r"|handoff|tools/call|tool_call|llm_call|call_llm|llm_request|agent_run|running tools?|running \d+ tools?)\b.*"
+    r"(?:execute_tool|invoke_agent|invoke_workflow|create_agent|chat|generate_content|text_completion"
+    r"|embeddings|handoff|tools/call|tool_call|llm_call|call_llm|llm_request|agent_run|running tools?"
+    r"|running \d+ tools?)\b.*"
     r"|(?:Function|Agent run|Handoff|Responses API|Chat Completion|Message with)\b.*"
     r"|ai\.(?:toolCall|generateText|streamText|generateObject|streamObject|embed).*"
-    r"|(?:claude_code|codex|gemini_cli|gemini-cli|qwen-code|qwen_code|opencode|copilot|goose|cline|haystack|gen_ai)\b.*"
+    r"|(?:claude_code|codex|gemini_cli|gemini-cli|qwen-code|qwen_code|opencode|copilot|goose|cline|haystack"
+    r"|gen_ai)\b.*"
     r"|Tool\.execute|dispatch_tool_call|FunctionTool\..*|.*\.(?:tool|agent|workflow|kickoff|task|run|__call__)"
     r"|(?:tool_result|tool_decision|tool_use|api_request|api_error|api_response|user_prompt|assistant_response"
     r"|compaction|loop_detected|subagent_.*|conversation_.*|chat_compression)",

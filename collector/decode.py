@@ -28,8 +28,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, cast
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from collector.agent_markers import is_agent_key, is_agent_name, is_agent_scope, is_agent_service
+from collector.arrow_types import Binaries, Column, Lists, Message, Strings, Structs, column
 from collector.batch import LOG_SCHEMA, SPAN_SCHEMA, TIMESTAMP, Batch, Decoded, Signal
 from collector.consumer import Rejected, TooLarge
 from collector.otlp_columns import (
@@ -70,8 +71,10 @@ MAX_BROADCAST_BYTES: Final = 256 * 1024 * 1024
 
 _LAST_NS: Final = 5_662_310_400_000_000_000  # 2149-06-06, the end of ClickHouse's Date
 _DAY_NS: Final = 86_400_000_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
+_MAX_SEVERITY: Final = 24
 _MESSAGE_CHARS: Final = 512
 _KINDS: Final = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 _STATUS: Final = ("Unset", "Ok", "Error")
@@ -114,9 +117,9 @@ class _Request:
     """One decoded request: rows per resource, per scope and per record, and who belongs to whom."""
 
     body: bytes
-    resources: pa.StructArray
-    scopes: pa.StructArray
-    records: pa.StructArray
+    resources: Structs
+    scopes: Structs
+    records: Structs
     scope_resource: Int64s
     record_scope: Int64s
 
@@ -130,28 +133,35 @@ def _read(signal: Signal, body: bytes, rejected: Counter[str]) -> _Request:
             rows = columns_of(_WHOLE[signal]).list_to_record_batch([body])
         except ValueError as error:
             raise Rejected(f"malformed protobuf: {error}") from error
-    resource_lists = cast("pa.ListArray", rows.column(0))
-    resources = cast("pa.StructArray", resource_lists.values)
-    scope_lists = cast("pa.ListArray", resources.field("scopes"))
-    scopes = cast("pa.StructArray", scope_lists.values)
-    record_lists = cast("pa.ListArray", scopes.field("records"))
-    records = cast("pa.StructArray", record_lists.values)
+    resource_lists: Lists = rows.column(0)
+    resources = resource_lists.values
+    scope_lists = resources.field("scopes")
+    scopes = scope_lists.values
+    record_lists = scopes.field("records")
+    records = record_lists.values
     return _Request(body, resources, scopes, records, rows_of(scope_lists), rows_of(record_lists))
 
 
 def _keep(request: _Request, good: Bools) -> _Request:
     if good.all():
         return request
-    records = cast("pa.StructArray", request.records.filter(pa.array(good)))
+    records = request.records.filter(column(good))
     return _Request(
-        request.body, request.resources, request.scopes, records, request.scope_resource, request.record_scope[good]
+        request.body,
+        request.resources,
+        request.scopes,
+        records,
+        request.scope_resource,
+        request.record_scope[good],
     )
 
 
 # --- traces
 
 
-def _spans(request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]) -> Batch | None:
+def _spans(
+    request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]
+) -> Batch | None:
     request = _keep(request, _good_spans(request.records, rejected))
     if len(request.records) == 0:
         return None
@@ -188,7 +198,7 @@ def _spans(request: _Request, redactor: Redactor, now_ns: int, note: Note, rejec
         "SpanName": cleaned["name"],
         "SpanKind": labels(field("kind"), _KINDS),
         "SpanAttributes": own.column(),
-        "Duration": pa.array(duration),
+        "Duration": column(duration),
         "StatusCode": labels(pc.fill_null(code, 0), _STATUS),
         "StatusMessage": cleaned["message"],
         "Events.Timestamp": events.column(_event_times(events.field("time_unix_nano"))),
@@ -204,14 +214,16 @@ def _spans(request: _Request, redactor: Redactor, now_ns: int, note: Note, rejec
         own.rows_with(is_agent_key)
         | is_in(shared["ScopeName"], is_agent_scope)
         | is_in(cleaned["name"], is_agent_name)
-        | events.rows_where(is_in(cleaned["event.name"], is_agent_name) | events.attributes.rows_with(is_agent_key))
+        | events.rows_where(
+            is_in(cleaned["event.name"], is_agent_name) | events.attributes.rows_with(is_agent_key)
+        )
     )
     trace = fixed_words(field("trace_id"), 2)
     identity = mixed(trace[:, 0], trace[:, 1], fixed_words(field("span_id"), 1)[:, 0])
     return _batch(Signal.TRACES, columns, SPAN_SCHEMA, identity, marked)
 
 
-def _good_spans(spans: pa.StructArray, rejected: Counter[str]) -> Bools:
+def _good_spans(spans: Structs, rejected: Counter[str]) -> Bools:
     good = np.ones(len(spans), np.bool_)
     parent = lengths(spans.field("parent_span_id"))
     checks = (
@@ -224,7 +236,7 @@ def _good_spans(spans: pa.StructArray, rejected: Counter[str]) -> Bools:
     return good
 
 
-def _is_id(ids: pa.BinaryArray, size: int) -> Bools:
+def _is_id(ids: Binaries, size: int) -> Bools:
     return cast("Bools", (lengths(ids) == size) & ~all_zero(ids))
 
 
@@ -251,32 +263,34 @@ def _span_times(start: Uint64s, end: Uint64s, now_ns: int, note: Note) -> tuple[
 class _Nested:
     """Events or links: a list a span, flattened, with the attributes of each."""
 
-    lists: pa.ListArray
+    lists: Lists
     attributes: Attributes
 
     @classmethod
-    def of(cls, lists: pa.ListArray, note: Note) -> _Nested:
-        items = cast("pa.StructArray", lists.values)
+    def of(cls, lists: Lists, note: Note) -> _Nested:
+        items = lists.values
         return cls(lists, Attributes.of(items.field("attributes"), note))
 
-    def field(self, name: str) -> Any:  # noqa: ANN401 - the field's own type
-        return cast("pa.StructArray", self.lists.values).field(name)
+    def field(self, name: str) -> Column:
+        return self.lists.values.field(name)
 
-    def column(self, values: pa.Array) -> pa.Array:
+    def column(self, values: Column) -> Column:
         return pa.ListArray.from_arrays(self.lists.offsets, values, type=pa.list_(values.type))
 
     def rows_where(self, flags: Bools) -> Bools:
         return any_of_row(flags, numbers(self.lists.offsets))
 
 
-def _event_times(times: pa.UInt64Array) -> pa.Array:
+def _event_times(times: Column) -> Column:
     return _timestamps(np.minimum(numbers(times), np.uint64(_LAST_NS)).astype(np.int64))
 
 
 # --- logs
 
 
-def _logs(request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]) -> Batch | None:
+def _logs(
+    request: _Request, redactor: Redactor, now_ns: int, note: Note, rejected: Counter[str]
+) -> Batch | None:
     good = _good_logs(request.records, rejected)
     identity = _log_identity(request.body)[good]
     request = _keep(request, good)
@@ -301,9 +315,9 @@ def _logs(request: _Request, redactor: Redactor, now_ns: int, note: Note, reject
         "Timestamp": _timestamps(times),
         "TraceId": _id_text(field("trace_id")),
         "SpanId": _id_text(field("span_id")),
-        "TraceFlags": pa.array((numbers(field("flags")) & 0xFF).astype(np.uint8)),
+        "TraceFlags": column((numbers(field("flags")) & 0xFF).astype(np.uint8)),
         "SeverityText": cleaned["severity"],
-        "SeverityNumber": pa.array(_severity(numbers(field("severity_number")))),
+        "SeverityNumber": column(_severity(numbers(field("severity_number")))),
         "Body": cleaned["body"],
         "LogAttributes": own.column(),
         "EventName": cleaned["event"],
@@ -318,24 +332,25 @@ def _logs(request: _Request, redactor: Redactor, now_ns: int, note: Note, reject
     return _batch(Signal.LOGS, columns, LOG_SCHEMA, identity, marked)
 
 
-def _good_logs(records: pa.StructArray, rejected: Counter[str]) -> Bools:
+def _good_logs(records: Structs, rejected: Counter[str]) -> Bools:
     good = np.ones(len(records), np.bool_)
-    for reason, column, size in (
+    for reason, name, size in (
         ("invalid_trace_id", "trace_id", _TRACE_ID_BYTES),
         ("invalid_span_id", "span_id", _SPAN_ID_BYTES),
     ):
-        stated = lengths(records.field(column))
+        stated = lengths(records.field(name))
         good = _refuse(reason, (stated == 0) | (stated == size), good, rejected)
     return good
 
 
 def _severity(stated: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
-    return np.where((stated >= 0) & (stated <= 24), stated, 0).astype(np.uint8)
+    return np.where((stated >= 0) & (stated <= _MAX_SEVERITY), stated, 0).astype(np.uint8)
 
 
-def _log_times(records: pa.StructArray, own: Attributes, now_ns: int, note: Note) -> Int64s:
-    stated = numbers(records.field("time_unix_nano"))
-    times = np.where(stated == 0, numbers(records.field("observed_time_unix_nano")), stated)
+def _log_times(records: Structs, own: Attributes, now_ns: int, note: Note) -> Int64s:
+    stated: Uint64s = numbers(records.field("time_unix_nano"))
+    observed: Uint64s = numbers(records.field("observed_time_unix_nano"))
+    times: Uint64s = np.where(stated == 0, observed, stated)
     for row in np.flatnonzero(times == 0).tolist():
         times[row] = _event_time(own, row)
     _count(note, "zero_time", times == 0)
@@ -343,20 +358,26 @@ def _log_times(records: pa.StructArray, own: Attributes, now_ns: int, note: Note
 
 
 def _event_time(own: Attributes, row: int) -> int:
-    """Return what the attribute `event.timestamp` says in ns, or 0: some command line agents say it only there."""
+    """Return what the attribute `event.timestamp` says in ns, or 0; some agents say it only there."""
     first, last = own.offsets[row].as_py(), own.offsets[row + 1].as_py()
     for item in range(first, last):
         if own.keys[item].as_py() == "event.timestamp":
-            try:
-                moment = datetime.fromisoformat(own.values[item].as_py())
-                return max(int(moment.timestamp() * 1_000_000), 0) * 1000
-            except (ValueError, OverflowError):
-                return 0
+            return _moment_ns(own.values[item].as_py())
     return 0
 
 
+def _moment_ns(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max((moment - _EPOCH) // timedelta(microseconds=1), 0) * 1000
+
+
 def _log_identity(body: bytes) -> Uint64s:
-    """Return a hash of each whole record: its bytes, those of its scope and resource, and its turn among equals.
+    """Return a hash of each record: its bytes, those of its scope and resource, its turn among equals.
 
     The turn keeps two equal records of one request apart; a request that is sent again has the same turns.
     """
@@ -383,15 +404,15 @@ class _Head:
     """Resources and scopes of a request, one row each, before they are repeated for their records."""
 
     resource: Attributes
-    resource_schema_url: pa.StringArray
+    resource_schema_url: Strings
     scope: Attributes
-    scope_schema_url: pa.StringArray
-    scope_name: pa.StringArray
-    scope_version: pa.StringArray
+    scope_schema_url: Strings
+    scope_name: Strings
+    scope_version: Strings
 
     @classmethod
     def of(cls, request: _Request, note: Note) -> _Head:
-        scope = cast("pa.StructArray", request.scopes.field("scope"))
+        scope = request.scopes.field("scope")
         name, version, _ = scope.flatten()
         return cls(
             resource=Attributes.of(_present_lists(request.resources.field("resource"), "attributes"), note),
@@ -412,12 +433,12 @@ class _Head:
             **self.scope.fields("scope"),
         }
 
-    def shared(self, request: _Request, cleaned: Mapping[str, pa.StringArray]) -> dict[str, Any]:
-        """Return the columns that repeat what a resource or scope says for each of its records."""
+    def shared(self, request: _Request, cleaned: Mapping[str, Strings]) -> dict[str, Column]:
+        """Return the columns that repeat what resource and scope say for each record."""
         resource = self.resource.redacted("resource", cleaned)
         scope = self.scope.redacted("scope", cleaned)
-        by_scope = pa.array(request.record_scope)
-        by_resource = pa.array(request.scope_resource[request.record_scope])
+        by_scope = column(request.record_scope)
+        by_resource = column(request.scope_resource[request.record_scope])
         _check_broadcast(((resource, numbers(by_resource)), (scope, numbers(by_scope))))
         return {
             "ServiceName": _service_names(resource).take(by_resource),
@@ -430,9 +451,9 @@ class _Head:
         }
 
 
-def _present_lists(parents: pa.StructArray, name: str) -> pa.ListArray:
+def _present_lists(parents: Structs, name: str) -> Lists:
     """Return a list field of a message that may be absent, as empty lists where it is."""
-    lists = cast("pa.ListArray", parents.field(name))
+    lists = parents.field(name)
     return pa.ListArray.from_arrays(lists.offsets, lists.values)
 
 
@@ -447,21 +468,22 @@ def _check_broadcast(repeated: Iterable[tuple[Attributes, Int64s]]) -> None:
         raise TooLarge(f"resource and scope attributes repeated for each record would take {total} bytes")
 
 
-def _sizes(column: pa.StringArray) -> Int64s:
-    return numbers(pc.binary_length(column)).astype(np.int64)
+def _sizes(words: Strings) -> Int64s:
+    sizes: Int64s = numbers(pc.binary_length(words)).astype(np.int64)
+    return sizes
 
 
-def _service_names(resource: Attributes) -> pa.StringArray:
+def _service_names(resource: Attributes) -> Strings:
     maps = resource.column().to_pylist()
     names = [next((value for key, value in items if key == "service.name"), "") for items in maps]
-    return pa.array(names, pa.string())
+    return column(names, pa.string())
 
 
-def _id_text(ids: pa.BinaryArray) -> pa.StringArray:
+def _id_text(ids: Binaries) -> Strings:
     """Return optional ids as hex; empty where there is none, or only zeros."""
     text = hex_text(ids)
     blank = all_zero(ids) & (lengths(ids) > 0)
-    return cast("pa.StringArray", pc.if_else(pa.array(blank), "", text)) if blank.any() else text
+    return pc.if_else(column(blank), "", text) if blank.any() else text
 
 
 def _storable(times: Uint64s, now_ns: int, note: Note) -> Int64s:
@@ -485,16 +507,16 @@ def _count(note: Note, reason: str, hit: Bools) -> None:
         note(reason, found)
 
 
-def _timestamps(times: Int64s) -> pa.Array:
-    return pa.array(times).view(TIMESTAMP)
+def _timestamps(times: Int64s) -> Column:
+    return column(times).view(TIMESTAMP)
 
 
 def _batch(
-    signal: Signal, columns: Mapping[str, pa.Array], schema: pa.Schema, identity: Uint64s, marked: Bools
+    signal: Signal, columns: Mapping[str, Column], schema: pa.Schema, identity: Uint64s, marked: Bools
 ) -> Batch:
     rows = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-    positions = pa.array(np.flatnonzero(marked).astype(np.uint32))
-    return Batch(signal, rows, cast("pa.UInt64Array", pa.array(identity)), cast("pa.UInt32Array", positions))
+    positions = column(np.flatnonzero(marked).astype(np.uint32))
+    return Batch(signal, rows, column(identity), positions)
 
 
 # --- the slow path: some record is bad, find out which
@@ -525,7 +547,7 @@ def _without_bad_records(signal: Signal, body: bytes, rejected: Counter[str]) ->
     return cast("bytes", envelope.SerializeToString())
 
 
-def _envelope(body: bytes) -> Any:  # noqa: ANN401 - a class built at run time
+def _envelope(body: bytes) -> Message:
     try:
         return message_class("Envelope").FromString(body)
     except DecodeError as error:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.batch import ATTRIBUTES
+from collector.arrow_types import Binaries, Column, Dictionary, Lists, Strings, attribute_maps, column
 from collector.otlp_values import Note, texts
 from collector.redact import Field
 
@@ -27,23 +27,23 @@ _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """One map a row: row i has the items `offsets[i]:offsets[i + 1]` of keys (distinct in `names`) and values."""
+    """One map a row: row i has the items `offsets[i]:offsets[i + 1]` of keys and values."""
 
-    offsets: pa.Int32Array
-    keys: pa.DictionaryArray
-    values: pa.StringArray
+    offsets: Column
+    keys: Dictionary
+    values: Strings
 
     @classmethod
-    def of(cls, lists: pa.ListArray, note: Note) -> Attributes:
-        """Return the maps of a column of `repeated KeyValue`, values as text, duplicate keys kept in order."""
-        items = cast("pa.StructArray", lists.values)
-        encoded = cast("pa.DictionaryArray", items.field("key").dictionary_encode())
-        return cls(lists.offsets, encoded, texts(cast("pa.StructArray", items.field("value")), note))
+    def of(cls, lists: Lists, note: Note) -> Attributes:
+        """Return the maps of a column of `repeated KeyValue`: values as text, duplicate keys in order."""
+        items = lists.values
+        encoded = items.field("key").dictionary_encode()
+        return cls(lists.offsets, encoded, texts(items.field("value"), note))
 
-    def column(self) -> pa.MapArray:
+    def column(self) -> Column:
         """Return them as one map a row."""
         keys = self.keys.dictionary.take(self.keys.indices)
-        return pa.MapArray.from_arrays(self.offsets, keys, self.values, type=ATTRIBUTES)
+        return attribute_maps(self.offsets, keys, self.values)
 
     def rows_with(self, test: Callable[[str], bool]) -> Bools:
         """Return which rows have a key that passes the test, which is called once for each distinct key."""
@@ -54,15 +54,18 @@ class Attributes:
 
     def fields(self, prefix: str) -> dict[str, Field]:
         """Return what of them is to be redacted."""
-        return {f"{prefix}.keys": Field(self.keys.dictionary), f"{prefix}.values": Field(self.values, self.keys)}
+        return {
+            f"{prefix}.keys": Field(self.keys.dictionary),
+            f"{prefix}.values": Field(self.values, self.keys),
+        }
 
-    def redacted(self, prefix: str, cleaned: Mapping[str, pa.StringArray]) -> Attributes:
+    def redacted(self, prefix: str, cleaned: Mapping[str, Strings]) -> Attributes:
         """Return them with the texts that came back for `fields(prefix)`."""
         keys = pa.DictionaryArray.from_arrays(self.keys.indices, cleaned[f"{prefix}.keys"])
         return Attributes(self.offsets, keys, cleaned[f"{prefix}.values"])
 
 
-def rows_of(lists: pa.ListArray) -> Int64s:
+def rows_of(lists: Lists) -> Int64s:
     """Return for each item of a flattened list column the row that it is in."""
     offsets = numbers(lists.offsets)
     return np.repeat(np.arange(len(lists), dtype=np.int64), np.diff(offsets))
@@ -71,36 +74,35 @@ def rows_of(lists: pa.ListArray) -> Int64s:
 def any_of_row(flags: Bools, offsets: Int64s) -> Bools:
     """Return for each row of a list column whether any of its items is flagged."""
     running = np.concatenate([np.zeros(1, np.int64), np.cumsum(flags, dtype=np.int64)])
-    return cast("Bools", running[offsets[1:]] > running[offsets[:-1]])
+    return running[offsets[1:]] > running[offsets[:-1]]
 
 
-def numbers(column: Any) -> Any:  # noqa: ANN401 - the array's own type decides
+def numbers(values: Column) -> Column:
     """Return a column without nulls as a NumPy array."""
-    return column.to_numpy(zero_copy_only=False)
+    return values.to_numpy(zero_copy_only=False)
 
 
-def hex_text(ids: pa.BinaryArray) -> pa.StringArray:
+def hex_text(ids: Binaries) -> Strings:
     """Return bytes of any length as lower-case hex; empty stays empty."""
     offsets, data = binary_parts(ids)
     digits = np.take(_HEX, data)
-    return pa.StringArray.from_buffers(
-        len(ids), pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int32)), pa.py_buffer(digits)
-    )
+    ends = ((offsets - offsets[0]) * 2).astype(np.int32)
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends.data), pa.py_buffer(digits.data))
 
 
-def lengths(ids: pa.BinaryArray) -> Int64s:
+def lengths(ids: Binaries) -> Int64s:
     """Return the number of bytes in each row."""
     offsets, _ = binary_parts(ids)
     return np.diff(offsets)
 
 
-def all_zero(ids: pa.BinaryArray) -> Bools:
+def all_zero(ids: Binaries) -> Bools:
     """Return which rows have no byte other than zero (so also the empty ones)."""
     offsets, data = binary_parts(ids)
     return ~any_of_row(data != 0, offsets - offsets[0])
 
 
-def binary_parts(ids: pa.BinaryArray) -> tuple[Int64s, npt.NDArray[np.uint8]]:
+def binary_parts(ids: Binaries) -> tuple[Int64s, npt.NDArray[np.uint8]]:
     """Return offsets (one more than rows) and the bytes that they span."""
     _, offset_buffer, data_buffer = ids.buffers()
     if len(ids) == 0 or offset_buffer is None:
@@ -122,29 +124,29 @@ def mixed(*words: Uint64s) -> Uint64s:
     return state
 
 
-def fixed_words(ids: pa.BinaryArray, words: int) -> Uint64s:
+def fixed_words(ids: Binaries, words: int) -> Uint64s:
     """Return ids of `words` times eight bytes as an array of shape (rows, words)."""
     _, data = binary_parts(ids)
     return cast("Uint64s", np.ascontiguousarray(data).view("<u8").reshape(len(ids), words).astype(np.uint64))
 
 
-def labels(codes: Any, names: tuple[str, ...]) -> pa.StringArray:  # noqa: ANN401 - an int32 column
+def labels(codes: Column, names: tuple[str, ...]) -> Strings:
     """Return the name of each code; a code outside the table counts as code 0."""
     known = numbers(codes)
     known = np.where((known >= 0) & (known < len(names)), known, 0)
-    return cast("pa.StringArray", pa.array(names, pa.string()).take(pa.array(known)))
+    return pa.array(names, pa.string()).take(column(known))
 
 
-def or_empty(column: pa.Array) -> pa.StringArray:
+def or_empty(column: Column) -> Strings:
     """Return the column with nulls (fields of an absent message) as empty text."""
     if column.null_count == 0:
-        return cast("pa.StringArray", column)
-    return cast("pa.StringArray", pc.fill_null(column, ""))
+        return column
+    return pc.fill_null(column, "")
 
 
-def is_in(names: pa.StringArray, test: Callable[[str], bool]) -> Bools:
+def is_in(names: Strings, test: Callable[[str], bool]) -> Bools:
     """Return which rows pass a test of their text, calling it once for each distinct text."""
-    encoded = cast("pa.DictionaryArray", names.dictionary_encode())
+    encoded = names.dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
     passed = np.fromiter((test(name) for name in distinct), np.bool_, len(distinct))
     return cast("Bools", passed[numbers(encoded.indices)]) if distinct else np.zeros(len(names), np.bool_)

@@ -86,7 +86,11 @@ _MESSAGES: Final[dict[str, dict[str, tuple[int, str]]]] = {
     "LogsData": {"resources": (1, "*ResourceLogs")},
     # Spans, log records and metrics sit under the same numbers, so one envelope fits all three signals.
     "ScopeEnvelope": {"scope": (1, "bytes"), "records": (2, "*bytes"), "schema_url": (3, "bytes")},
-    "ResourceEnvelope": {"resource": (1, "bytes"), "scopes": (2, "*ScopeEnvelope"), "schema_url": (3, "bytes")},
+    "ResourceEnvelope": {
+        "resource": (1, "bytes"),
+        "scopes": (2, "*ScopeEnvelope"),
+        "schema_url": (3, "bytes"),
+    },
     "Envelope": {"resources": (1, "*ResourceEnvelope")},
     "Points": {"data_points": (1, "*bytes")},
     "Metric": {
@@ -110,7 +114,9 @@ class ColumnHandler(Protocol):
 @cache
 def columns_of(message: str) -> ColumnHandler:
     """Return the Arrow decoder of one message of the table above, by name."""
-    handler: ColumnHandler = _handlers().get_for_message(_pool().FindMessageTypeByName(f"{_PACKAGE}.{message}"))
+    handler: ColumnHandler = _handlers().get_for_message(
+        _pool().FindMessageTypeByName(f"{_PACKAGE}.{message}")
+    )
     return handler
 
 

@@ -22,14 +22,13 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import orjson
 
+from collector.arrow_types import Json, Message
 from collector.batch import Signal
 from collector.consumer import Rejected
 from collector.otlp_descriptor import message_class
 from collector.otlp_values import MAX_DEPTH, TOO_DEEP, Note
 
 Object: TypeAlias = dict[str, Any]
-Message: TypeAlias = Any  # built at run time from the descriptor
-
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _INT64: Final = (-(2**63), 2**63 - 1)
@@ -62,7 +61,7 @@ class _BadFieldError(Exception):
 
 
 def transcode(signal: Signal, body: bytes, note: Note) -> Transcoded:
-    """Return the request as protobuf bytes. Raises Rejected when it is no JSON object of this signal's shape."""
+    """Return the request as protobuf bytes; Rejected when it is no JSON object of this signal's shape."""
     request = _parse(body)
     if signal is Signal.TRACES:
         return _Walk("TracesData", "resourceSpans", "scopeSpans", "spans", _span, note).run(request)
@@ -81,8 +80,8 @@ def _parse(body: bytes) -> Object:
     return parsed
 
 
-def _parse_with_surrogates(body: bytes, strict_error: Exception) -> Any:  # noqa: ANN401 - JSON
-    """Parse JSON that has half a surrogate pair in it, as JavaScript sends when it cut a text inside an emoji."""
+def _parse_with_surrogates(body: bytes, strict_error: Exception) -> Json:
+    """Parse JSON with half a surrogate pair in it: JavaScript sends that when a text was cut in an emoji."""
     if b"\\u" not in body:
         raise Rejected(f"malformed JSON: {strict_error}") from strict_error
     try:

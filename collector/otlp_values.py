@@ -12,13 +12,14 @@ import base64
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
+from collector.arrow_types import Column, Message, Strings, Structs
 from collector.otlp_descriptor import message_class
 
 MAX_DEPTH: Final = 32
@@ -34,11 +35,11 @@ _GO_FIXED_BELOW: Final = 1e21  # above it, and below 1e-6, Go's encoding/json wr
 _GO_FIXED_FROM: Final = 1e-6
 
 
-def texts(values: pa.StructArray, note: Note) -> pa.StringArray:
+def texts(values: Structs, note: Note) -> Strings:
     """Return one text a row for a column of AnyValue structs; no row is null."""
     string, boolean, integer, double, array, kvlist, raw = values.flatten()
     if string.null_count == 0:
-        return cast("pa.StringArray", string)
+        return string
     arms: list[Any] = [string]
     if integer.null_count < len(integer):
         arms.append(pc.cast(integer, pa.string()))
@@ -46,10 +47,15 @@ def texts(values: pa.StructArray, note: Note) -> pa.StringArray:
         arms.append(pc.cast(boolean, pa.string()))
     arms.extend(
         _mapped(arm, text, note)
-        for arm, text in ((double, _double_text), (array, _array_text), (kvlist, _kvlist_text), (raw, _bytes_text))
+        for arm, text in (
+            (double, _double_text),
+            (array, _array_text),
+            (kvlist, _kvlist_text),
+            (raw, _bytes_text),
+        )
         if arm.null_count < len(arm)
     )
-    return cast("pa.StringArray", pc.coalesce(*arms, pa.scalar("", pa.string())))
+    return pc.coalesce(*arms, pa.scalar("", pa.string()))
 
 
 def double_text(number: float) -> str:
@@ -67,7 +73,7 @@ def double_text(number: float) -> str:
     return f"{mantissa.removesuffix('.0')}e{exponent[0]}{exponent[1:].lstrip('0')}"
 
 
-def _mapped(arm: Any, text: Callable[[Any, Note], str], note: Note) -> pa.Array:  # noqa: ANN401 - any arm's type
+def _mapped(arm: Column, text: Callable[[Any, Note], str], note: Note) -> Column:
     # The few distinct values are worded once: finish reasons and the like repeat on every span.
     encoded = arm.dictionary_encode()
     words = pa.array([text(value, note) for value in encoded.dictionary.to_pylist()], pa.string())
@@ -114,7 +120,7 @@ def _kvlist(value: bytes, depth: int, note: Note) -> object:
     return {pair.key: _plain(pair.value, depth, note) for pair in parsed.values}
 
 
-def _plain(value: Any, depth: int, note: Note) -> object:  # noqa: ANN401 - a class built at run time
+def _plain(value: Message, depth: int, note: Note) -> object:
     arm = value.WhichOneof("value")
     if arm is None:
         return None

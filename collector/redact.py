@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.batch import ATTRIBUTES
+from collector.arrow_types import Column, Dictionary, Strings, attribute_maps
 from collector.redact_hash import hashed, is_content_key
 from collector.redact_patterns import candidates
 from collector.redact_text import TextRedactor
 
-_IDS: Final = frozenset({"TraceId", "SpanId", "ParentSpanId", "SpanKind", "StatusCode", "Links.TraceId", "Links.SpanId"})
+_IDS: Final = frozenset(
+    {"TraceId", "SpanId", "ParentSpanId", "SpanKind", "StatusCode", "Links.TraceId", "Links.SpanId"}
+)
 _SENTENCES: Final = frozenset({"StatusMessage", "Body"})
 
 
@@ -48,13 +50,13 @@ class Field:
     `sentence` marks status messages and log bodies, which hash-only mode hashes.
     """
 
-    texts: pa.StringArray
-    keys: pa.DictionaryArray | None = None
+    texts: Strings
+    keys: Dictionary | None = None
     sentence: bool = False
 
 
 class Redactor:
-    """Takes secrets out of texts and columns of texts; immutable, thread-safe. ValueError on a bad pattern."""
+    """Takes secrets out of texts and columns; immutable, thread-safe. ValueError on a bad pattern."""
 
     def __init__(self, settings: RedactionSettings) -> None:
         self._text = TextRedactor(settings.extra_keys, settings.extra_patterns)
@@ -77,7 +79,7 @@ class Redactor:
             return hashed(text, self.text)
         return self.text(text)
 
-    def fields(self, fields: Mapping[str, Field]) -> dict[str, pa.StringArray]:
+    def fields(self, fields: Mapping[str, Field]) -> dict[str, Strings]:
         """Return each field's texts redacted, under its name."""
         named = [self._by_name(field) for field in fields.values()]
         cleaned = self._searched(named)
@@ -88,24 +90,26 @@ class Redactor:
         cleaned = [self._column(name, batch.column(name)) for name in batch.schema.names]
         return pa.RecordBatch.from_arrays(cleaned, schema=batch.schema)
 
-    def _column(self, name: str, column: Any) -> pa.Array:  # noqa: ANN401 - any of the schema's types
+    def _column(self, name: str, column: Column) -> Column:
         if name in _IDS:
-            return cast("pa.Array", column)
+            return column
         if pa.types.is_string(column.type):
             return self.fields({name: Field(column, sentence=name in _SENTENCES)})[name]
         if pa.types.is_map(column.type):
             return self._maps(column)
         if pa.types.is_list(column.type) and not pa.types.is_timestamp(column.type.value_type):
-            return pa.ListArray.from_arrays(column.offsets, self._column(name, column.values), type=column.type)
-        return cast("pa.Array", column)
+            return pa.ListArray.from_arrays(
+                column.offsets, self._column(name, column.values), type=column.type
+            )
+        return column
 
-    def _maps(self, maps: Any) -> pa.MapArray:  # noqa: ANN401 - the stubs know no MapArray.keys
+    def _maps(self, maps: Column) -> Column:
         encoded = maps.keys.dictionary_encode()
         cleaned = self.fields({"names": Field(encoded.dictionary), "values": Field(maps.items, encoded)})
         keys = cleaned["names"].take(encoded.indices)
-        return pa.MapArray.from_arrays(maps.offsets, keys, cleaned["values"], type=ATTRIBUTES)
+        return attribute_maps(maps.offsets, keys, cleaned["values"])
 
-    def _by_name(self, field: Field) -> pa.StringArray:
+    def _by_name(self, field: Field) -> Strings:
         """Replace what a name alone condemns: secret attributes, and content in hash-only mode."""
         if field.keys is None:
             if not (self._hash_only and field.sentence):
@@ -118,13 +122,15 @@ class Redactor:
         indices = field.keys.indices.to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(chosen[indices])
         texts = field.texts.take(pa.array(rows)).to_pylist()
-        cleaned = [self.value(names[index], text) for index, text in zip(indices[rows].tolist(), texts, strict=True)]
+        cleaned = [
+            self.value(names[index], text) for index, text in zip(indices[rows].tolist(), texts, strict=True)
+        ]
         return _put(field.texts, rows, cleaned)
 
     def _is_chosen(self, key: str) -> bool:
         return self._text.is_secret(key) or (self._hash_only and is_content_key(key))
 
-    def _searched(self, columns: list[pa.StringArray]) -> list[pa.StringArray]:
+    def _searched(self, columns: list[Strings]) -> list[Strings]:
         # Arrow compiles the pattern for each call, which costs as much as searching 100 spans: so one call.
         together = pa.concat_arrays(columns)
         found = pc.match_substring_regex(together, self._candidates)
@@ -138,13 +144,13 @@ class Redactor:
             for turn, column in enumerate(columns)
         ]
 
-    def _replaced(self, texts: pa.StringArray, rows: npt.NDArray[np.int64]) -> pa.StringArray:
+    def _replaced(self, texts: Strings, rows: npt.NDArray[np.int64]) -> Strings:
         if not len(rows):
             return texts
         return _put(texts, rows, [self.text(text) for text in texts.take(pa.array(rows)).to_pylist()])
 
 
-def _put(texts: pa.StringArray, rows: npt.NDArray[np.int64], replacements: list[str]) -> pa.StringArray:
+def _put(texts: Strings, rows: npt.NDArray[np.int64], replacements: list[str]) -> Strings:
     mask = np.zeros(len(texts), np.bool_)
     mask[rows] = True
-    return cast("pa.StringArray", pc.replace_with_mask(texts, pa.array(mask), pa.array(replacements, pa.string())))
+    return pc.replace_with_mask(texts, pa.array(mask), pa.array(replacements, pa.string()))

@@ -16,13 +16,17 @@ import hashlib
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
+from collector.arrow_types import Json
+
 _MARK: Final = r"\[(?:HASH|REDACTED):[0-9a-z_:]+\]"
 _MARKED: Final = re.compile(rf"(?:[A-Za-z0-9 ]{{1,48}}: )?{_MARK}")
-_NUMBER: Final = re.compile(r"-?[0-9]{1,6}(?:\.[0-9]{1,12})?(?:e[+-]?[0-9]{1,3})?|true|false|True|False|null|")
+_NUMBER: Final = re.compile(
+    r"-?[0-9]{1,6}(?:\.[0-9]{1,12})?(?:e[+-]?[0-9]{1,3})?|true|false|True|False|null|"
+)
 _MAX_NUMBER: Final = 1_000_000
 _MAX_DEPTH: Final = 64
 _MAX_TOKEN: Final = 128
@@ -69,23 +73,63 @@ _STRUCTURE: Final = re.compile(
 # Fields of a call or message as models' interfaces write them, kept inside hashed JSON.
 _CALL_TYPES: Final = frozenset(
     {
-        "tool_call", "tool_use", "tool_result", "tool_call_response", "tool-call", "tool-result", "tool", "function",
-        "function_call", "function_call_output", "function_response", "message", "text", "reasoning", "thinking",
-    }  # fmt: skip
+        "tool_call",
+        "tool_use",
+        "tool_result",
+        "tool_call_response",
+        "tool-call",
+        "tool-result",
+        "tool",
+        "function",
+        "function_call",
+        "function_call_output",
+        "function_response",
+        "message",
+        "text",
+        "reasoning",
+        "thinking",
+    }
 )
-_ROLES: Final = frozenset({"system", "user", "assistant", "tool", "developer", "model", "function", "human", "ai"})
+_ROLES: Final = frozenset(
+    {"system", "user", "assistant", "tool", "developer", "model", "function", "human", "ai"}
+)
 _OUTCOMES: Final = frozenset(
     {
-        "ok", "success", "succeeded", "error", "failed", "failure", "fail", "completed", "complete", "cancelled",
-        "canceled", "denied", "rejected", "timeout", "incomplete", "in_progress", "stop", "tool_calls", "tool_call",
-        "tool_use", "end_turn", "length", "max_tokens", "content_filter",
-    }  # fmt: skip
+        "ok",
+        "success",
+        "succeeded",
+        "error",
+        "failed",
+        "failure",
+        "fail",
+        "completed",
+        "complete",
+        "cancelled",
+        "canceled",
+        "denied",
+        "rejected",
+        "timeout",
+        "incomplete",
+        "in_progress",
+        "stop",
+        "tool_calls",
+        "tool_call",
+        "tool_use",
+        "end_turn",
+        "length",
+        "max_tokens",
+        "content_filter",
+    }
 )
 _CALL_FIELDS: Final = frozenset(
     {"id", "name", "call_id", "callId", "tool_call_id", "toolCallId", "tool_use_id", "tool_name", "toolName"}
 )
-_OUTCOME_FIELDS: Final = frozenset({"status", "finish_reason", "finishReason", "stop_reason", "outcome", "state"})
-_ARGUMENT_FIELDS: Final = frozenset({"arguments", "args", "tool_calls", "toolCallId", "tool_call_id", "callId"})
+_OUTCOME_FIELDS: Final = frozenset(
+    {"status", "finish_reason", "finishReason", "stop_reason", "outcome", "state"}
+)
+_ARGUMENT_FIELDS: Final = frozenset(
+    {"arguments", "args", "tool_calls", "toolCallId", "tool_call_id", "callId"}
+)
 
 _ENDINGS: Final = (
     re.compile(r"\A\s*(?:[a-z ]{0,20}: )?(?P<ending>[A-Z]\w{0,40}(?:Error|Exception))\b"),
@@ -98,7 +142,7 @@ _ENDINGS: Final = (
 
 @lru_cache(maxsize=65536)
 def is_content_key(key: str) -> bool:
-    """Tell whether an attribute of this name may hold what somebody wrote (all do that are not known better)."""
+    """Tell whether an attribute of this name may hold what somebody wrote: all that are not known better."""
     return _STRUCTURE.fullmatch(key) is None
 
 
@@ -120,7 +164,7 @@ def _hashed(text: str, clean: Callable[[str], str], depth: int) -> str:
     return _marked(text)
 
 
-def _leaves(parsed: Any, clean: Callable[[str], str], depth: int) -> Any:  # noqa: ANN401 - JSON
+def _leaves(parsed: Json, clean: Callable[[str], str], depth: int) -> Json:
     if depth > _MAX_DEPTH:
         return _marked(orjson.dumps(parsed).decode())
     if isinstance(parsed, dict):
@@ -135,7 +179,7 @@ def _leaves(parsed: Any, clean: Callable[[str], str], depth: int) -> Any:  # noq
     return _marked(str(parsed))
 
 
-def _field(key: str, value: Any, clean: Callable[[str], str], depth: int, *, call: bool) -> Any:  # noqa: ANN401
+def _field(key: str, value: Json, clean: Callable[[str], str], depth: int, *, call: bool) -> Json:
     if isinstance(value, str) and len(value) <= _MAX_TOKEN and _TOKEN.fullmatch(value):
         if key == "role" and value in _ROLES:
             return value
@@ -148,7 +192,7 @@ def _field(key: str, value: Any, clean: Callable[[str], str], depth: int, *, cal
     return _leaves(value, clean, depth + 1)
 
 
-def _is_call(parsed: dict[str, Any]) -> bool:
+def _is_call(parsed: dict[str, Json]) -> bool:
     kind, role = parsed.get("type"), parsed.get("role")
     if (isinstance(kind, str) and kind in _CALL_TYPES) or (isinstance(role, str) and role in _ROLES):
         return True

@@ -15,7 +15,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One kind of secret: `pattern` matches the whole of it, after `BOUNDARY`; each match contains one of `hints`."""
+    """One kind of secret: `pattern` matches all of it, after `BOUNDARY`; each match has one of `hints`."""
 
     kind: str
     hints: tuple[str, ...]
@@ -119,7 +119,7 @@ QUOTE: Final = r"\\*[\"']"
 
 
 def name_pattern(extra_keys: tuple[str, ...]) -> str:
-    """Return a pattern for the end of a lower-case name that may hold a secret, up to where its value begins."""
+    """Return a pattern for the end of a lower-case name of a secret, up to where the value begins."""
     extra = "".join(f"|{re.escape(key.lower())}" for key in extra_keys)
     return rf"(?:{_WORDS}{extra})(?:{QUOTE})?{SEPARATOR}"
 
@@ -165,7 +165,7 @@ _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 
 @lru_cache(maxsize=65536)
 def is_secret_name(name: str) -> bool:
-    """Tell whether what this name holds is secret: `db.password`, `X-Api-Key`, `accessToken`; not `max_tokens`."""
+    """Tell whether what this name holds is secret: `db.password`, `X-Api-Key`; not `max_tokens`."""
     words = _words(name)
     return _SECRET_NAME.fullmatch(words) is not None and _HARMLESS.fullmatch(words) is None
 

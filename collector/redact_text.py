@@ -1,4 +1,4 @@
-"""Secrets in one text: by shape (`sk-ant-…`), by name (`password=…`, `"api_key": "…"`), by place (URLs, headers).
+"""Secrets in one text: by shape (`sk-ant-…`), name (`password=…`, `"api_key": "…"`) or place (URLs, headers).
 
 Names are found inside JSON inside JSON too, whatever the number of backslashes before its quotes.
 """
@@ -114,7 +114,7 @@ class TextRedactor:
         )
 
     def secret_value(self, key: str, value: str) -> str:
-        """Return the marker for the value of a secret attribute; what is empty, marked or a small count stays."""
+        """Return the marker for a secret attribute's value; what is empty, marked or a small count stays."""
         if not value or value.startswith(_MARKER):
             return value
         if value.isdigit() and len(value) < _MIN_DIGITS and not self._is_strong(key):

@@ -11,7 +11,7 @@ FORBIDDEN: Final = 403
 class Auth(Protocol):
     """Checks the bearer token of a request; quick, since it runs on the event loop."""
 
-    def __call__(self, token: str | None) -> Literal[401, 403] | None:
+    def __call__(self, token: str | None, /) -> Literal[401, 403] | None:
         """Return None to let the request in, 401 without a (known) token, 403 when it may not send."""
         ...
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
@@ -22,6 +22,8 @@ from collector.receivers.limits import InFlight, Limits
 from collector.receivers.metrics import NoMetrics, ReceiverMetrics
 from collector.receivers.status import PROTOBUF, encoded, response, shortened, status
 from collector.receivers.tls import Tls
+
+Context: TypeAlias = Any  # grpc ships no types
 
 _TRANSPORT: Final = "grpc"
 _STREAMS_PER_CONNECTION: Final = 64
@@ -100,10 +102,10 @@ class _Receiver:
     metrics: ReceiverMetrics
     in_flight: InFlight
 
-    def handler(self, signal: Signal) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def handler(self, signal: Signal) -> Callable[[bytes, Context], Awaitable[bytes]]:
         """Return the Export method of one signal's service."""
 
-        async def export(body: bytes, context: Any) -> bytes:  # noqa: ANN401 - grpc ships no types
+        async def export(body: bytes, context: Context) -> bytes:
             try:
                 decoded = await self._taken(signal, body, context)
             except _RefusedError as error:
@@ -115,7 +117,7 @@ class _Receiver:
 
         return export
 
-    async def _taken(self, signal: Signal, body: bytes, context: Any) -> Decoded:  # noqa: ANN401
+    async def _taken(self, signal: Signal, body: bytes, context: Context) -> Decoded:
         self._check_token(context)
         self.metrics.received(signal.value, _TRANSPORT, len(body))
         try:
@@ -135,7 +137,7 @@ class _Receiver:
             message = "the request could not be taken"
             raise _RefusedError(grpc.StatusCode.INTERNAL, 500, "internal", message) from error
 
-    def _check_token(self, context: Any) -> None:  # noqa: ANN401
+    def _check_token(self, context: Context) -> None:
         metadata = dict(context.invocation_metadata() or ())
         denied = self.auth(bearer_token(metadata.get("authorization")))
         if denied == UNAUTHENTICATED:
@@ -153,7 +155,7 @@ class _Receiver:
             self.metrics.records(signal.value, _TRANSPORT, "rejected", reason, count)
 
 
-async def _abort(context: Any, error: _RefusedError) -> NoReturn:  # noqa: ANN401
+async def _abort(context: Context, error: _RefusedError) -> NoReturn:
     details = status(error.http_status, str(error), retry_after_s=error.retry_after_s)
     trailer = (("grpc-status-details-bin", details.SerializeToString()),)
     await context.abort(error.code, shortened(str(error)), trailing_metadata=trailer)

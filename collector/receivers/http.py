@@ -43,8 +43,7 @@ def http_app(
 ) -> Application:
     """Return the ASGI application. Give `in_flight` to share the bound on bytes with the gRPC receiver."""
     limits = limits or Limits()
-    receiver = _Receiver(consume, limits, auth, metrics or NoMetrics(), in_flight or InFlight(limits))
-    return receiver
+    return _Receiver(consume, limits, auth, metrics or NoMetrics(), in_flight or InFlight(limits))
 
 
 @dataclass(frozen=True, slots=True)

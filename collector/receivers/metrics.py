@@ -12,15 +12,15 @@ class ReceiverMetrics(Protocol):
     """
 
     def request(self, signal: str, transport: str, outcome: str, reason: str) -> None:
-        """Count a request: outcome `accepted`, `partial`, `refused` (never retry) or `unavailable`; reason in words.
+        """Count a request: outcome `accepted`, `partial`, `refused` (never retry) or `unavailable`.
 
-        The reason is empty for `accepted`, else one of a fixed few (`too_large`, `malformed`, `unauthenticated`,
-        `in_flight`, …), so that it can be a label.
+        The reason is empty for the first two, else one of a fixed few (`too_large`, `malformed`,
+        `unauthenticated`, …), so that it can be a label.
         """
         ...
 
     def records(self, signal: str, transport: str, outcome: str, reason: str, count: int) -> None:
-        """Count spans, log records or data points: outcome `accepted` or `rejected`, with the decoder's reason."""
+        """Count spans, log records or data points, `accepted` or `rejected` (with the decoder's reason)."""
         ...
 
     def received(self, signal: str, transport: str, body_bytes: int) -> None:
