@@ -163,7 +163,7 @@ class DoomLoop:
         if kind is Kind.MODEL_CALL or kind is Kind.COMPACTION:
             self._pacing.pass_time(step)
             self._spent = self._spent.plus_model(step)
-        elif kind is Kind.USER_TURN and not step.late:
+        elif kind is Kind.USER_TURN and not step.late and not self._is_fed_back(step):
             self._pacing.pass_time(step)
             self._enter_run(step)
             self._forget()
@@ -244,6 +244,10 @@ class DoomLoop:
         if self._runs:
             self._forget()
         self._runs.append(step.run_id)
+
+    def _is_fed_back(self, step: Step) -> bool:
+        """Some frameworks hand results to the model in a user's message, within the run."""
+        return step.run_id in self._runs and self._pacing.is_fed_back(step)
 
     def _forget(self) -> None:
         """A new beginning: what was done before is no measure any more."""

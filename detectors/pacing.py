@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from collector.step import Kind
+
 if TYPE_CHECKING:
     from collector.step import Json, Step
+
+SPOKEN_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -26,12 +30,21 @@ class Pacing:
     last_end_ns: int = 0
     idle_ns: int = 0
     idle_at_call_ns: int = 0
+    after_call: bool = False
 
     def pass_time(self, step: Step) -> None:
         """Account for the time up to the end of a step."""
         if self.last_end_ns and step.start_ns > self.last_end_ns:
             self.idle_ns += step.start_ns - self.last_end_ns
         self.last_end_ns = max(self.last_end_ns, step.end_ns)
+        self.after_call = step.kind is Kind.TOOL_CALL
+
+    def is_fed_back(self, step: Step) -> bool:
+        """Tell whether a user's turn is only a tool's result, handed to the model in a user's message.
+
+        A person speaks after the model has answered, and not within a second of a tool's end.
+        """
+        return self.after_call and step.start_ns - self.last_end_ns < SPOKEN_NS
 
     def call(self, step: Step, *, waits: bool) -> int:
         """Account for a tool call; return how long nothing ran since the call before, in nanoseconds."""
@@ -66,6 +79,7 @@ class Pacing:
             self.last_end_ns,
             self.idle_ns,
             self.idle_at_call_ns,
+            self.after_call,
         ]
 
     @staticmethod

@@ -47,7 +47,7 @@ _PRINTS = re.compile(
 )
 _ASKS = re.compile(r"\$\((?!\s*date\b)|`")
 _VOLATILE_QUERY = re.compile(
-    r"(?i)(?<=[?&])(?:_|cb|cache_?bust(?:er)?|nonce|timestamp|request_?id|ts)=[^&#]*&?"
+    r"(?i)(?<=[?&])(?:_|cb|cache_?bust(?:er)?|nonce|timestamp|request_?id|ts|try|attempt|retry)=[^&#]*&?"
 )
 
 
@@ -103,7 +103,7 @@ def canonical_path(text: str) -> str:
 
     >>> canonical_path("/srv/app/"), canonical_path("/srv/./app//x"), canonical_path("https://ex.org/a/")
     ('/srv/app', '/srv/app/x', 'https://ex.org/a')
-    >>> canonical_path("https://ex.org/a?q=1&_=1699"), canonical_path("a / b")
+    >>> canonical_path("https://ex.org/a?attempt=2&q=1&_=1699"), canonical_path("a / b")
     ('https://ex.org/a?q=1', 'a / b')
     """
     if "://" in text:

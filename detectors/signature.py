@@ -243,7 +243,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 # Led by a separator and then by a letter that some name begins with, so that most positions are passed
 # cheaply.
 _KEYED = re.compile(
-    r"""(?x)[\s"'{(,;:\[\x1e_=](?=[delptcursgfbmwar])(?:
+    r"""(?x)[\s"'{(,;:\[\x1e_=?&](?=[delptcursgfbmwar])(?:
       (?:
         (?:(?:total|execution|wall|run|build|response)_?)?
         (?:duration|elapsed|latency|took|time_?taken)(?:_?(?:ms|s|secs?|seconds))?
@@ -251,14 +251,28 @@ _KEYED = re.compile(
       | (?:started|finished|ended|completed|created|updated|generated|checked|fetched|last_?checked)_?at
       | timestamp
       | (?:message|msg|request|req|trace|span|event|correlation|response)_?id
-      | attempts? | retry | retries
+      | attempts? | retry | retries | try
       )
       \\?["']?\ ?[:=\#]?\ ?
       (?:\\?"[^"\\]*\\?"|'[^']*'|[\d.]+(?:\s?(?:of|/)\s?\d+)?|(?<=[:=\#\ ])[\w.-]*\d[\w.-]*)
     | (?:req|request|trace|span|batch|msg|message|worker|call|corr|event|run|txn)[-_](?=[a-z]*\d)[0-9a-z]{6,}
     )""",
 )
-_CUES = ("dura", "elap", "laten", "took", "pid", "ed_at", "edat", "stamp", "req", "trac", "atte", "retr")
+_CUES = (
+    "dura",
+    "elap",
+    "laten",
+    "took",
+    "pid",
+    "ed_at",
+    "edat",
+    "stamp",
+    "req",
+    "trac",
+    "atte",
+    "retr",
+    "try",
+)
 _DASHED_CUES = (
     "span",
     "batch",

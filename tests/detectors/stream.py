@@ -54,9 +54,9 @@ class Stream:
         self._add(Kind.MODEL_CALL, 0.0, usage=Usage(input_tokens=tokens, output_tokens=tokens), cost_usd=cost)
         return self
 
-    def user(self, *, agent: str | None = "main") -> Stream:
+    def user(self, *, agent: str | None = "main", after: float = 5.0) -> Stream:
         """Add a user's turn."""
-        self._add(Kind.USER_TURN, 5.0, agent=agent)
+        self._add(Kind.USER_TURN, after, agent=agent)
         return self
 
     def times(self, count: int, tool: str, arguments: Json = None, **more: Any) -> Stream:  # noqa: ANN401 - fields of Step

@@ -137,6 +137,21 @@ def thoughts_in_between() -> Stream:
     return stream
 
 
+def results_handed_over_as_user_turns() -> Stream:
+    stream = Stream()
+    for _ in range(9):
+        stream.call("fetch_page", READ, error="bad host").user(after=0.0)
+    return stream
+
+
+def attempt_in_the_url() -> Stream:
+    stream = Stream()
+    for n in range(9):
+        url = f"https://ex.org/status?try={n}"
+        stream.call("fetch_page", {"url": url}, error=f"HTTP 500 from {url}", after=0.1)
+    return stream
+
+
 def error_that_calls_itself_a_success() -> Stream:
     return Stream().times(9, "run_status", {"id": 1}, ok="Error: no such run, still waiting for it")
 
@@ -164,6 +179,8 @@ SEEN = [
     (same_three_calls_in_every_message, 7, None, 13),
     (messages_with_fresh_ids, 3, None, 5),
     (thoughts_in_between, 5, None, 9),
+    (results_handed_over_as_user_turns, 3, None, 4),
+    (attempt_in_the_url, 3, 5, 6),
     (error_that_calls_itself_a_success, 3, None, 4),
 ]
 
