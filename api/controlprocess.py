@@ -110,6 +110,7 @@ class ControlProcess:
         )
         self._loop = ControlLoop(control, options.loop, time.monotonic)
         self._control = control
+        self._stopped = False
         self.services = Services(
             control=control,
             authority=Authority(options.tokens),
@@ -126,8 +127,12 @@ class ControlProcess:
 
     def stop(self) -> None:
         """End the threads, then let go of the files."""
+        if self._stopped:
+            return
+        self._stopped = True
         self._loop.stop()
         self._delivery.stop()
+        self._control.settle()
         self._source.close()
         self._db.close()
 

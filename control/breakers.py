@@ -175,7 +175,7 @@ _TTL_MS: Final = MappingProxyType({Decision.ALLOW: 250, Decision.DENY: 0, Decisi
 class BreakerIndex:
     """The open breakers in memory: answers checks without touching the disk.
 
-    `check` belongs to one thread (the event loop); the other methods are called with the database's
+    `check` and `check_all` belong to one thread (the event loop); all else is called with the database's
     transaction lock held. Single dictionary operations are what the two sides share.
     """
 
@@ -188,17 +188,18 @@ class BreakerIndex:
 
     def check(self, session_id: str, tool: str | None) -> Verdict:
         """Answer for one call: the most restrictive open breaker that covers it, else allow."""
-        covering = [b for b in self._by_session.get(session_id, ()) if b.scope.covers(tool)]
-        if not covering:
-            return Verdict(Decision.ALLOW, "", None, self.revision, _TTL_MS[Decision.ALLOW])
-        strictest = max(covering, key=lambda b: b.action.rank)
-        count = self._denied.get(strictest.id, 0) + 1
-        self._denied[strictest.id] = count
-        if strictest.action is Action.HALT:
-            return self._refuse(Decision.HALT, strictest, strictest.message_for_model)
-        if self._escalate_after and count > self._escalate_after:
-            return self._refuse(Decision.HALT, strictest, halt_instead(strictest.message_for_model))
-        return self._refuse(Decision.DENY, strictest, strictest.message_for_model)
+        strictest = self._strictest(session_id, tool)
+        if strictest is None:
+            return self._allow()
+        self._count(strictest.id)
+        return self._refuse(strictest)
+
+    def check_all(self, calls: Iterable[tuple[str, str | None]]) -> list[Verdict]:
+        """Answer for the (session, tool) of calls that are made together: they count as one refusal."""
+        found = [self._strictest(session_id, tool) for session_id, tool in calls]
+        for refusing in {breaker.id for breaker in found if breaker is not None}:
+            self._count(refusing)
+        return [self._allow() if breaker is None else self._refuse(breaker) for breaker in found]
 
     def put(self, breaker: Breaker) -> None:
         """Take over a breaker's newest state."""
@@ -242,7 +243,24 @@ class BreakerIndex:
             and self._denied.get(breaker.id, 0) > self._escalate_after
         )
 
-    def _refuse(self, decision: Decision, breaker: Breaker, message: str) -> Verdict:
+    def _strictest(self, session_id: str, tool: str | None) -> Breaker | None:
+        covering = [b for b in self._by_session.get(session_id, ()) if b.scope.covers(tool)]
+        return max(covering, key=lambda b: b.action.rank) if covering else None
+
+    def _count(self, breaker_id: str) -> None:
+        self._denied[breaker_id] = self._denied.get(breaker_id, 0) + 1
+
+    def _allow(self) -> Verdict:
+        return Verdict(Decision.ALLOW, "", None, self.revision, _TTL_MS[Decision.ALLOW])
+
+    def _refuse(self, breaker: Breaker) -> Verdict:
+        message = breaker.message_for_model
+        if breaker.action is Action.HALT:
+            decision = Decision.HALT
+        elif self.must_halt(breaker):
+            decision, message = Decision.HALT, halt_instead(message)
+        else:
+            decision = Decision.DENY
         return Verdict(decision, message, breaker.id, self.revision, _TTL_MS[decision])
 
 

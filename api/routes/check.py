@@ -99,8 +99,10 @@ def router(services: Services) -> APIRouter:
         summary="The same, for several",
     )
     async def check_batch(batch: CheckBatch) -> Response:
-        """Answer for several calls, in their order."""
-        answers = b",".join(decide(services, call) for call in batch.calls)
+        """Answer for several calls, in their order. Together they count as one refusal."""
+        calls = [(call.session_id, call.tool) for call in batch.calls]
+        verdicts = services.control.breakers.index.check_all(calls)
+        answers = b",".join(_counted(services, verdict) for verdict in verdicts)
         return Response(b'{"decisions":[%s]}' % answers, media_type=JSON)
 
     return routes
@@ -108,7 +110,10 @@ def router(services: Services) -> APIRouter:
 
 def decide(services: Services, call: CheckRequest) -> bytes:
     """Answer one call as JSON. Memory only: no disk, no waiting."""
-    verdict: Verdict = services.control.breakers.index.check(call.session_id, call.tool)
+    return _counted(services, services.control.breakers.index.check(call.session_id, call.tool))
+
+
+def _counted(services: Services, verdict: Verdict) -> bytes:
     services.control.metrics.checks.labels(verdict.decision.value).inc()
     return orjson.dumps(verdict)
 

@@ -61,6 +61,13 @@ def test_several_calls_are_answered_in_their_order(api: Api) -> None:
     assert [d["decision"] for d in answer["decisions"]] == ["allow", "deny", "allow"]
 
 
+def test_calls_that_are_made_together_are_one_refusal(api: Api) -> None:
+    stuck(api)
+    calls = [{"session_id": "session-1", "tool": "fetch_page"}] * 8
+    answers = [api.ask("POST", "/v1/check/batch", json={"calls": calls}).json() for _ in range(4)]
+    assert [{d["decision"] for d in a["decisions"]} for a in answers] == [{"deny"}] * 3 + [{"halt"}]
+
+
 @pytest.mark.parametrize(
     ("body", "fields"),
     [

@@ -62,7 +62,7 @@ def start(folder: Path, receiver: Receiver) -> subprocess.Popen[str]:
 
 def end(process: subprocess.Popen[str], how: signal.Signals) -> None:
     process.send_signal(how)
-    process.wait(10)
+    process.wait(30)
     assert process.stdout is not None
     process.stdout.close()
 
@@ -83,7 +83,7 @@ def test_kill_9_loses_no_page_and_releases_no_breaker(tmp_path: Path, receiver: 
     process = start(tmp_path, receiver)
     ids = {f"msg_{finding.id}_1_firing" for finding in wanted}
     try:
-        eventually(lambda: _all_delivered(tmp_path, len(wanted)), timeout_s=20.0)
+        eventually(lambda: _all_delivered(tmp_path, len(wanted)), timeout_s=60.0)
     finally:
         end(process, signal.SIGTERM)
     assert {request.id for request in receiver.received} == ids

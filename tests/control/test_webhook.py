@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -98,6 +100,18 @@ def test_a_body_is_never_too_large_and_always_names_the_alert(
     body = HOOK.render(Notice(type="alert.firing", at_ns=START_NS, data=data))  # type: ignore[arg-type]  # JSON by construction
     assert len(body) <= MAX_BODY_BYTES
     assert orjson.loads(body)["data"]["alert_id"] == "al_1"
+
+
+def test_the_documented_way_to_verify_accepts_what_is_sent_and_nothing_else() -> None:
+    page = (Path(__file__).parents[2] / "docs/webhooks.md").read_text(encoding="utf-8")
+    scope: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], scope)
+    body = HOOK.render(notice(ALERT, []))
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": "1700000000"}
+    headers["webhook-signature"] = f"v1,AAAA {signature(secret_key(SECRET), 'msg_1', 1700000000, body)}"
+    assert scope["verified"](SECRET, headers, body)
+    assert not scope["verified"](SECRET, headers, body + b" ")
+    assert not scope["verified"](SECRET, headers | {"webhook-id": "msg_2"}, body)
 
 
 def test_even_the_worst_texts_fit() -> None:
