@@ -206,7 +206,7 @@ class StepReader:
             elif not trace.lone and trace.group.startswith("p:"):
                 trace.group = f"s:{trace.session}" if trace.session else f"t:{trace.trace_id}"
             if observation.span_id in trace.orphans:
-                self._found_parent(trace, observation.span_id)
+                self._found_parent(trace, observation)
             if not observation.parent_span_id and trace.root_ended_ns and trace.is_run:
                 self._ended.append(trace)
         if learn_session(trace, observation):
@@ -307,6 +307,8 @@ class StepReader:
             self._process(observation.process).calls.append(entry.number)
         else:
             self.counters.joined += 1
+            if not entry.parts:
+                self._process(observation.process).calls.append(entry.number)
         self._into(entry, observation, trace)
         group.remember_id(tool.call_id, entry.number)
         if observation.telling is Telling.TOOL:
@@ -344,6 +346,10 @@ class StepReader:
         if tool is None:
             return None
         if trace is not None and not observation.is_log:
+            node = trace.nodes.get(observation.span_id)
+            foretold = self._entries.get(node.entry) if node is not None else None
+            if foretold is not None and foretold.kind is Kind.TOOL_CALL:
+                return foretold
             number = nearest(trace, observation.parent_span_id, Telling.TOOL, _BETWEEN)
             entry = self._entries.get(number)
             if entry is not None and self._nested(entry, observation):
@@ -465,9 +471,9 @@ class StepReader:
         if len(group.pending) > MAX_PENDING:
             group.pending.pop(0)
 
-    def _found_parent(self, trace: Trace, span_id: str) -> None:
+    def _found_parent(self, trace: Trace, parent: Observation) -> None:
         """A parent that was missing has come: look again at what is below it."""
-        for number in trace.orphans.pop(span_id, ()):
+        for number in trace.orphans.pop(parent.span_id, ()):
             entry = self._entries.get(number)
             if entry is None or not entry.parts:
                 continue
@@ -480,8 +486,23 @@ class StepReader:
             if wanted is None:
                 continue
             outer = self._entries.get(nearest(trace, part.parent_span_id, wanted, _BETWEEN if wanted is Telling.TOOL else (Telling.AGENT, Telling.TOOL)))
-            if outer is not None and outer is not entry and (wanted is Telling.MODEL or self._nested(outer, part)):
-                self._absorb(outer, entry)
+            if outer is not None and outer is not entry:
+                if wanted is Telling.MODEL or self._nested(outer, part):
+                    self._absorb(outer, entry)
+            elif outer is None and parent.telling is wanted:
+                self._foretell(trace.nodes[parent.span_id], entry, parent)
+
+    def _foretell(self, node: Node, entry: Entry, parent: Observation) -> None:
+        """The parent itself will be joined in a moment: to this entry, if it tells of the same call."""
+        if parent.telling is Telling.TOOL:
+            if node.entry < 0 and self._nested(entry, parent):
+                node.entry = entry.number
+            return
+        other = self._entries.get(node.entry)
+        if other is None:
+            node.entry = entry.number
+        elif other is not entry and overlap_ns(other, entry) <= 0:
+            node.telling = Telling.CONTEXT
 
     def _absorb(self, one: Entry, other: Entry) -> None:
         """Two entries turned out to be one; what was said stays the identity."""
@@ -510,6 +531,8 @@ class StepReader:
             return
         trace = self._traces.get(observation.trace_id) if observation.trace_id else None
         group = self._group(self._group_name(trace, observation))
+        if trace is not None and not observation.is_log and trace.nodes[observation.span_id].telling is Telling.CONTEXT:
+            return
         if observation.telling is Telling.PART and not observation.attached:
             self._fed_back(observation, facts, group)
             return
@@ -581,8 +604,11 @@ class StepReader:
             self._answered(answer, observation, group)
         if observation.telling is Telling.PART and entry is None:
             return
+        shows_history = bool(facts.told or facts.answers or facts.user_text)
         for asked in group.pending:
-            if not asked.due_ns and asked.by != (entry.number if entry else -1) and self._moved_on(asked, observation):
+            if asked.due_ns or asked.by == (entry.number if entry else -1) or (shows_history and not asked.answer):
+                continue
+            if self._moved_on(asked, observation):
                 asked.due_ns = self._now + (self._window.hold_ns or 0)
                 asked.next_ns = observation.start_ns
 
