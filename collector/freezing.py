@@ -31,7 +31,10 @@ def freeze(value: object) -> Json:
         kind = "ordered" if isinstance(value, OrderedDict) else "dict"
         return {_KIND: kind, "v": [[freeze(key), freeze(item)] for key, item in value.items()]}
     if is_dataclass(value) and not isinstance(value, type):
-        return {_KIND: type(value).__name__, "v": [freeze(getattr(value, each.name)) for each in fields(value) if each.init]}
+        return {
+            _KIND: type(value).__name__,
+            "v": [freeze(getattr(value, each.name)) for each in fields(value) if each.init],
+        }
     raise TypeError(f"cannot keep a {type(value).__name__} across a restart")
 
 
@@ -50,7 +53,9 @@ class Thawing:
         kind, inner = value.get(_KIND), value.get("v")
         items = [self.thaw(item) for item in inner] if isinstance(inner, list) else inner
         if isinstance(kind, str) and kind in _PLAIN and isinstance(items, list):
-            return deque(items, cast("int | None", value.get("n"))) if kind == "deque" else _PLAIN[kind](items)
+            return (
+                deque(items, cast("int | None", value.get("n"))) if kind == "deque" else _PLAIN[kind](items)
+            )
         made = self._classes.get(kind) if isinstance(kind, str) else None
         if made is None:
             raise ValueError(f"a snapshot holds a {kind}, which is not known here")

@@ -63,7 +63,10 @@ def same_tool(one: str, other: str) -> bool:
     if one == other or not one or not other:
         return True
     longer, shorter = (one, other) if len(one) > len(other) else (other, one)
-    return longer.endswith(shorter) and _SEPARATOR.search(longer[len(longer) - len(shorter) - 2 : len(longer) - len(shorter)]) is not None
+    return (
+        longer.endswith(shorter)
+        and _SEPARATOR.search(longer[len(longer) - len(shorter) - 2 : len(longer) - len(shorter)]) is not None
+    )
 
 
 def same_arguments(one: Json, other: Json) -> bool:
@@ -84,7 +87,9 @@ def same_arguments(one: Json, other: Json) -> bool:
             value = bare[BARE]
             return bool(values) and (values == [value] or str(values[0]) == str(value) or values == value)
         if PARTIAL in bare:
-            return any(full.get(key) == value for key, value in bare.items() if key != PARTIAL) or not (full.keys() & bare.keys())
+            return any(full.get(key) == value for key, value in bare.items() if key != PARTIAL) or not (
+                full.keys() & bare.keys()
+            )
     return False
 
 
@@ -107,8 +112,14 @@ def call_id_of(entry: Entry) -> str:
 
 def arguments_known(entry: Entry) -> Json:
     """The arguments of an entry by its own records and the model's message, best first; None if unknown."""
-    found = [part.tool.arguments for part in entry.parts if part.tool is not None and part.tool.arguments is not None]
-    whole = [value for value in found if not (isinstance(value, dict) and (BARE in value or PARTIAL in value))]
+    found = [
+        part.tool.arguments
+        for part in entry.parts
+        if part.tool is not None and part.tool.arguments is not None
+    ]
+    whole = [
+        value for value in found if not (isinstance(value, dict) and (BARE in value or PARTIAL in value))
+    ]
     if whole:
         return whole[0]
     if entry.ask is not None and entry.ask.arguments is not None:
@@ -116,7 +127,11 @@ def arguments_known(entry: Entry) -> Json:
     if not found:
         return None
     value = found[0]
-    return {key: item for key, item in value.items() if key != PARTIAL} if isinstance(value, dict) and PARTIAL in value else value
+    return (
+        {key: item for key, item in value.items() if key != PARTIAL}
+        if isinstance(value, dict) and PARTIAL in value
+        else value
+    )
 
 
 def tool_of(entry: Entry) -> str:
@@ -130,7 +145,9 @@ def tool_of(entry: Entry) -> str:
 def add_part(entry: Entry, part: Observation) -> None:
     """Take one more record into an entry, keeping the outermost first."""
     entry.parts.append(part)
-    entry.parts.sort(key=lambda each: (each.telling is Telling.PART, each.is_log, each.start_ns, -each.end_ns))
+    entry.parts.sort(
+        key=lambda each: (each.telling is Telling.PART, each.is_log, each.start_ns, -each.end_ns)
+    )
     spans = [each for each in entry.parts if not each.is_log] or entry.parts
     entry.start_ns = min(each.start_ns for each in spans)
     entry.end_ns = max(each.end_ns for each in spans)

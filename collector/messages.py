@@ -64,7 +64,9 @@ class Group:
     def asked_for(self, call_id: str, after_ns: int = 0) -> Asked | None:
         """The waiting call of that id, the newest that was not asked for after a time (0: any)."""
         for asked in reversed(self.pending):
-            if (asked.ask.call_id == call_id or call_id in asked.aliases) and (not after_ns or asked.from_ns <= after_ns):
+            if (asked.ask.call_id == call_id or call_id in asked.aliases) and (
+                not after_ns or asked.from_ns <= after_ns
+            ):
                 return asked
         return None
 
@@ -102,7 +104,11 @@ def matching(pending: list[Asked], entry: Entry, call_id: str) -> Asked | None:
             continue
         if call_id and (asked.ask.call_id == call_id or call_id in asked.aliases):
             return asked
-        if not same_tool(asked.ask.name, tool) or not tool or not same_arguments(asked.ask.arguments, arguments):
+        if (
+            not same_tool(asked.ask.name, tool)
+            or not tool
+            or not same_arguments(asked.ask.arguments, arguments)
+        ):
             continue
         if asked.until_ns and asked.until_ns < entry.start_ns:
             continue

@@ -66,7 +66,9 @@ class Window:
         if len(self.waiting) <= self.limit:
             return []
         self.overflowed += 1
-        half = {observation.trace_id or observation.process for _, observation in self.waiting[: self.limit // 2]}
+        half = {
+            observation.trace_id or observation.process for _, observation in self.waiting[: self.limit // 2]
+        }
         out = [each for _, each in self.waiting if (each.trace_id or each.process) in half]
         self.waiting = [pair for pair in self.waiting if (pair[1].trace_id or pair[1].process) not in half]
         out.sort(key=chronological)

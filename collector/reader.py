@@ -41,7 +41,18 @@ from collector.messages import MAX_PENDING, Asked, Group, matching
 from collector.ordering import Window
 from collector.record import records
 from collector.sessions import Climb, Node, Trace, climb, learn_session, nearest, remember, session_id
-from collector.step import Json, Kind, Outcome, RunEnded, SessionsMerged, Step, StepAmended, StepEvent, StepSeen, Usage
+from collector.step import (
+    Json,
+    Kind,
+    Outcome,
+    RunEnded,
+    SessionsMerged,
+    Step,
+    StepAmended,
+    StepEvent,
+    StepSeen,
+    Usage,
+)
 
 HOLD_NS: Final = 500_000_000
 MAX_TRACES: Final = 20_000
@@ -54,9 +65,12 @@ SLACK_MODEL_NS: Final = 5_000_000
 HANDOFF: Final = ("transfer_to_", "transfer_back_to_", "handoff_to_")
 
 _KINDS: Final = {
-    Telling.TOOL: Kind.TOOL_CALL, Telling.MODEL: Kind.MODEL_CALL, Telling.AGENT: Kind.AGENT_RUN,
-    Telling.USER: Kind.USER_TURN, Telling.COMPACTION: Kind.COMPACTION,
-}  # fmt: skip
+    Telling.TOOL: Kind.TOOL_CALL,
+    Telling.MODEL: Kind.MODEL_CALL,
+    Telling.AGENT: Kind.AGENT_RUN,
+    Telling.USER: Kind.USER_TURN,
+    Telling.COMPACTION: Kind.COMPACTION,
+}
 _BETWEEN: Final = (Telling.AGENT, Telling.MODEL, Telling.COMPACTION)
 
 
@@ -144,17 +158,26 @@ class StepReader:
         """Return all that is left: nothing more will come (what comes nevertheless amends)."""
         self._join(self._window.all())
         self._settle(None)
-        for number in [number for number, entry in self._entries.items() if entry.only_part and entry.step is None]:
+        for number in [
+            number for number, entry in self._entries.items() if entry.only_part and entry.step is None
+        ]:
             self._adopt_parts(self._entries[number])
         return self._said()
 
     def snapshot(self) -> Json:
         """The reader's state as JSON; `restore` of it goes on as if nothing had happened."""
-        return freeze({
-            "window": self._window.waiting, "traces": list(self._traces.values()), "groups": list(self._groups.values()),
-            "processes": dict(self._processes), "entries": list(self._entries.values()),
-            "waiting": list(self._waiting_groups), "next": self._next, "now": self._now,
-        })  # fmt: skip
+        return freeze(
+            {
+                "window": self._window.waiting,
+                "traces": list(self._traces.values()),
+                "groups": list(self._groups.values()),
+                "processes": dict(self._processes),
+                "entries": list(self._entries.values()),
+                "waiting": list(self._waiting_groups),
+                "next": self._next,
+                "now": self._now,
+            }
+        )
 
     def restore(self, state: Json) -> None:
         """Take over a state that `snapshot` returned. Raises ValueError when it is none."""
@@ -277,9 +300,16 @@ class StepReader:
 
     def _new(self, observation: Observation, kind: Kind, group: Group, step_id: str) -> Entry:
         entry = Entry(
-            self._next, kind, step_id, observation.trace_id, observation.span_id, observation.process, group.name,
-            start_ns=observation.start_ns, end_ns=observation.end_ns,
-        )  # fmt: skip
+            self._next,
+            kind,
+            step_id,
+            observation.trace_id,
+            observation.span_id,
+            observation.process,
+            group.name,
+            start_ns=observation.start_ns,
+            end_ns=observation.end_ns,
+        )
         self._next += 1
         self._entries[entry.number] = entry
         if len(self._entries) > self._max_entries:
@@ -397,7 +427,9 @@ class StepReader:
             entry = self._entries.get(number)
             if entry is None or overlap_ns(entry, observation) < 0 or not self._could_be(entry, observation):
                 continue
-            if best is None or abs(entry.start_ns - observation.start_ns) < abs(best.start_ns - observation.start_ns):
+            if best is None or abs(entry.start_ns - observation.start_ns) < abs(
+                best.start_ns - observation.start_ns
+            ):
                 best = entry
         if best is not None:
             return best
@@ -409,11 +441,19 @@ class StepReader:
             return False
         if any(part.source == observation.source for part in entry.parts):
             return False
-        mine, theirs = tool.call_id, next((p.tool.call_id for p in entry.parts if p.tool and p.tool.call_id), "")
+        mine, theirs = (
+            tool.call_id,
+            next((p.tool.call_id for p in entry.parts if p.tool and p.tool.call_id), ""),
+        )
         if mine and theirs and mine != theirs and entry.parts[0].convention == observation.convention:
             return False
-        if any(part.session and observation.session and part.session_rank == observation.session_rank
-               and part.session != observation.session for part in entry.parts):  # fmt: skip
+        if any(
+            part.session
+            and observation.session
+            and part.session_rank == observation.session_rank
+            and part.session != observation.session
+            for part in entry.parts
+        ):
             return False
         return same_tool(tool_of(entry), tool.name) and same_arguments(arguments_known(entry), tool.arguments)
 
@@ -425,9 +465,13 @@ class StepReader:
         for number in group.calls:
             entry = self._entries.get(number)
             if (
-                entry is not None and not entry.parts and entry.ask is not None and contains(entry, observation)
-                and same_tool(entry.ask.name, tool.name) and same_arguments(entry.ask.arguments, tool.arguments)
-            ):  # fmt: skip
+                entry is not None
+                and not entry.parts
+                and entry.ask is not None
+                and contains(entry, observation)
+                and same_tool(entry.ask.name, tool.name)
+                and same_arguments(entry.ask.arguments, tool.arguments)
+            ):
                 return entry
         return None
 
@@ -460,9 +504,16 @@ class StepReader:
         if tool is None or (tool.call_id and tool.call_id in group.ids):
             return
         asked = Asked(
-            Ask(tool.call_id, tool.name, tool.arguments), -1, 0, observation.start_ns, 0, observation.trace_id,
-            observation.span_id, observation.convention, decided=True,
-        )  # fmt: skip
+            Ask(tool.call_id, tool.name, tool.arguments),
+            -1,
+            0,
+            observation.start_ns,
+            0,
+            observation.trace_id,
+            observation.span_id,
+            observation.convention,
+            decided=True,
+        )
         self._wait(asked, group)
 
     def _wait(self, asked: Asked, group: Group) -> None:
@@ -482,10 +533,23 @@ class StepReader:
             self._look_up(entry, trace, part)
             if entry.step is not None and before != (entry.agent, entry.parent_agent):
                 self._touched[entry.number] = None
-            wanted = Telling.TOOL if entry.kind is Kind.TOOL_CALL else Telling.MODEL if entry.kind is Kind.MODEL_CALL else None
+            wanted = (
+                Telling.TOOL
+                if entry.kind is Kind.TOOL_CALL
+                else Telling.MODEL
+                if entry.kind is Kind.MODEL_CALL
+                else None
+            )
             if wanted is None:
                 continue
-            outer = self._entries.get(nearest(trace, part.parent_span_id, wanted, _BETWEEN if wanted is Telling.TOOL else (Telling.AGENT, Telling.TOOL)))
+            outer = self._entries.get(
+                nearest(
+                    trace,
+                    part.parent_span_id,
+                    wanted,
+                    _BETWEEN if wanted is Telling.TOOL else (Telling.AGENT, Telling.TOOL),
+                )
+            )
             if outer is not None and outer is not entry:
                 if wanted is Telling.MODEL or self._nested(outer, part):
                     self._absorb(outer, entry)
@@ -531,14 +595,20 @@ class StepReader:
             return
         trace = self._traces.get(observation.trace_id) if observation.trace_id else None
         group = self._group(self._group_name(trace, observation))
-        if trace is not None and not observation.is_log and trace.nodes[observation.span_id].telling is Telling.CONTEXT:
+        if (
+            trace is not None
+            and not observation.is_log
+            and trace.nodes[observation.span_id].telling is Telling.CONTEXT
+        ):
             return
         if observation.telling is Telling.PART and not observation.attached:
             self._fed_back(observation, facts, group)
             return
         entry = self._known_model(observation, trace)
         if entry is None:
-            entry = self._new(observation, Kind.MODEL_CALL, group, step_identity(observation, facts.response_id))
+            entry = self._new(
+                observation, Kind.MODEL_CALL, group, step_identity(observation, facts.response_id)
+            )
             entry.only_part = observation.telling is Telling.PART
             group.models.append(entry.number)
             self._process(observation.process).models.append(entry.number)
@@ -566,16 +636,26 @@ class StepReader:
             if known is not None and known.kind is Kind.MODEL_CALL:
                 return known
             if not observation.is_log:
-                number = nearest(trace, observation.parent_span_id, Telling.MODEL, (Telling.AGENT, Telling.TOOL))
+                number = nearest(
+                    trace, observation.parent_span_id, Telling.MODEL, (Telling.AGENT, Telling.TOOL)
+                )
                 outer = self._entries.get(number)
-                if outer is not None and outer.kind is Kind.MODEL_CALL and not self._second_child(outer, observation):
+                if (
+                    outer is not None
+                    and outer.kind is Kind.MODEL_CALL
+                    and not self._second_child(outer, observation)
+                ):
                     return outer
         return self._model_elsewhere(observation)
 
     def _second_child(self, outer: Entry, observation: Observation) -> bool:
         """Whether the ancestor wraps several model calls, of which this is not the first."""
-        inner = [part for part in outer.parts if part.span_id != outer.span_id or part.start_ns != outer.start_ns]
-        second = any(part.source == observation.source and overlap_ns(part, observation) <= 0 for part in inner)
+        inner = [
+            part for part in outer.parts if part.span_id != outer.span_id or part.start_ns != outer.start_ns
+        ]
+        second = any(
+            part.source == observation.source and overlap_ns(part, observation) <= 0 for part in inner
+        )
         outer.wrapper = outer.wrapper or second
         return second
 
@@ -595,7 +675,9 @@ class StepReader:
                 return entry
         return None
 
-    def _fed_back(self, observation: Observation, facts: ModelFacts, group: Group, entry: Entry | None = None) -> None:
+    def _fed_back(
+        self, observation: Observation, facts: ModelFacts, group: Group, entry: Entry | None = None
+    ) -> None:
         """What came before a model call: results of calls, and calls that only the history shows."""
         answered = {answer.call_id: answer for answer in facts.answers if answer.call_id}
         for ask in facts.told:
@@ -606,7 +688,11 @@ class StepReader:
             return
         shows_history = bool(facts.told or facts.answers or facts.user_text)
         for asked in group.pending:
-            if asked.due_ns or asked.by == (entry.number if entry else -1) or (shows_history and not asked.answer):
+            if (
+                asked.due_ns
+                or asked.by == (entry.number if entry else -1)
+                or (shows_history and not asked.answer)
+            ):
                 continue
             if self._moved_on(asked, observation):
                 asked.due_ns = self._now + (self._window.hold_ns or 0)
@@ -617,33 +703,60 @@ class StepReader:
         border = max(asked.from_ns, by.end_ns if by is not None else 0)
         return observation.start_ns >= border and observation.end_ns > asked.from_ns
 
-    def _told_by_history(self, observation: Observation, ask: Ask, group: Group, answered: dict[str, Answer]) -> None:
-        if not ask.call_id or is_handover(ask.name) or ask.call_id in group.ids or group.asked_for(ask.call_id) is not None:
+    def _told_by_history(
+        self, observation: Observation, ask: Ask, group: Group, answered: dict[str, Answer]
+    ) -> None:
+        if (
+            not ask.call_id
+            or is_handover(ask.name)
+            or ask.call_id in group.ids
+            or group.asked_for(ask.call_id) is not None
+        ):
             return
         if ask.call_id not in answered:
             return
         for number in group.calls:
             entry = self._entries.get(number)
             if (
-                entry is not None and entry.ask is None and entry.end_ns <= observation.start_ns + SLACK_MODEL_NS
-                and call_id_of(entry) in ("", ask.call_id) and same_tool(tool_of(entry), ask.name)
+                entry is not None
+                and entry.ask is None
+                and entry.end_ns <= observation.start_ns + SLACK_MODEL_NS
+                and call_id_of(entry) in ("", ask.call_id)
+                and same_tool(tool_of(entry), ask.name)
                 and same_arguments(arguments_known(entry), ask.arguments)
-            ):  # fmt: skip
+            ):
                 entry.ask = ask
                 group.remember_id(ask.call_id, number)
                 self._touched[number] = None
                 return
         asked = Asked(
-            ask, -1, len(group.pending), observation.start_ns - 1, observation.start_ns, observation.trace_id,
-            observation.span_id, observation.convention, answered[ask.call_id],
-            self._now + (self._window.hold_ns or 0), observation.start_ns,
-        )  # fmt: skip
+            ask,
+            -1,
+            len(group.pending),
+            observation.start_ns - 1,
+            observation.start_ns,
+            observation.trace_id,
+            observation.span_id,
+            observation.convention,
+            answered[ask.call_id],
+            self._now + (self._window.hold_ns or 0),
+            observation.start_ns,
+        )
         self._wait(asked, group)
 
     def _answered(self, answer: Answer, observation: Observation, group: Group) -> None:
-        asked = group.asked_for(answer.call_id, observation.start_ns) if answer.call_id else next(
-            (each for each in group.pending if each.answer is None and same_tool(each.ask.name, answer.name) and answer.name), None
-        )  # fmt: skip
+        asked = (
+            group.asked_for(answer.call_id, observation.start_ns)
+            if answer.call_id
+            else next(
+                (
+                    each
+                    for each in group.pending
+                    if each.answer is None and same_tool(each.ask.name, answer.name) and answer.name
+                ),
+                None,
+            )
+        )
         if asked is not None:
             asked.answer = asked.answer or answer
             return
@@ -664,7 +777,9 @@ class StepReader:
                 continue
             known = group.asked_for(ask.call_id) if ask.call_id else None
             if known is None and not ask.call_id:
-                known = next((each for each in group.pending if each.by == entry.number and each.order == order), None)
+                known = next(
+                    (each for each in group.pending if each.by == entry.number and each.order == order), None
+                )
             if known is not None:
                 if known.by < 0 or known.by == entry.number or self._overlap(known.by, entry):
                     if known.by < 0:
@@ -676,8 +791,16 @@ class StepReader:
             done = self._entries.get(group.ids.get(ask.call_id, -1)) if ask.call_id else None
             if done is not None and self._asked_before(done, entry, ask):
                 continue
-            asked = Asked(ask, entry.number, order, observation.start_ns, 0, observation.trace_id, observation.span_id,
-                          observation.convention)  # fmt: skip
+            asked = Asked(
+                ask,
+                entry.number,
+                order,
+                observation.start_ns,
+                0,
+                observation.trace_id,
+                observation.span_id,
+                observation.convention,
+            )
             self._wait(asked, group)
             self._give_to_known(asked, group, entry)
 
@@ -692,7 +815,12 @@ class StepReader:
                 return
         for number in group.calls:
             call = self._entries.get(number)
-            if call is not None and call.asked_by == entry.number and same_tool(tool_of(call), ask.name) and same_arguments(arguments_known(call), ask.arguments):
+            if (
+                call is not None
+                and call.asked_by == entry.number
+                and same_tool(tool_of(call), ask.name)
+                and same_arguments(arguments_known(call), ask.arguments)
+            ):
                 group.remember_id(ask.call_id, number)
                 return
 
@@ -731,7 +859,12 @@ class StepReader:
     def _model_between(self, group: Group, entry: Entry, call: Entry) -> bool:
         for number in group.models:
             model = self._entries.get(number)
-            if model is not None and model is not entry and entry.end_ns <= model.start_ns and model.end_ns <= call.start_ns:
+            if (
+                model is not None
+                and model is not entry
+                and entry.end_ns <= model.start_ns
+                and model.end_ns <= call.start_ns
+            ):
                 return True
         return False
 
@@ -748,7 +881,11 @@ class StepReader:
         if not group.new_turn(position + digest):
             return
         entry = self._new(observation, Kind.USER_TURN, group, f"{step_identity(observation, digest)}:user")
-        entry.parts = [replace(observation, telling=Telling.USER, model=None, text=text[:2000], end_ns=observation.start_ns)]
+        entry.parts = [
+            replace(
+                observation, telling=Telling.USER, model=None, text=text[:2000], end_ns=observation.start_ns
+            )
+        ]
         entry.end_ns = observation.start_ns
         self._touched[entry.number] = None
 
@@ -760,7 +897,9 @@ class StepReader:
         if observation.telling is Telling.USER:
             text = observation.text or ""
             known = text not in {"", "[REDACTED]", "<REDACTED>"}
-            self._user(observation, text or "(not recorded)", "" if known else f"{observation.start_ns}:", group)
+            self._user(
+                observation, text or "(not recorded)", "" if known else f"{observation.start_ns}:", group
+            )
             return
         if observation.telling is Telling.AGENT:
             if observation.text:
@@ -769,19 +908,35 @@ class StepReader:
                 self._transcript(observation, observation.model, group)
             if not observation.name or (trace is not None and self._same_agent_above(trace, observation)):
                 return
-        entry = self._new(observation, _KINDS[observation.telling], group, step_identity(observation, observation.name))
+        entry = self._new(
+            observation, _KINDS[observation.telling], group, step_identity(observation, observation.name)
+        )
         self._into(entry, observation, trace)
 
     def _transcript(self, observation: Observation, facts: ModelFacts, group: Group) -> None:
         """An agent's span with the whole conversation, where no other span tells of the calls in it."""
         answers = {answer.call_id: answer for answer in facts.answers if answer.call_id}
         for order, ask in enumerate(facts.told):
-            if is_handover(ask.name) or (ask.call_id and (ask.call_id in group.ids or group.asked_for(ask.call_id))):
+            if is_handover(ask.name) or (
+                ask.call_id and (ask.call_id in group.ids or group.asked_for(ask.call_id))
+            ):
                 continue
-            self._wait(Asked(
-                ask, -1, order, observation.start_ns, observation.end_ns, observation.trace_id, observation.span_id,
-                observation.convention, answers.get(ask.call_id), self._now + (self._window.hold_ns or 0), observation.end_ns,
-            ), group)  # fmt: skip
+            self._wait(
+                Asked(
+                    ask,
+                    -1,
+                    order,
+                    observation.start_ns,
+                    observation.end_ns,
+                    observation.trace_id,
+                    observation.span_id,
+                    observation.convention,
+                    answers.get(ask.call_id),
+                    self._now + (self._window.hold_ns or 0),
+                    observation.end_ns,
+                ),
+                group,
+            )
 
     def _same_agent_above(self, trace: Trace, observation: Observation) -> bool:
         above = climb(trace, observation.parent_span_id)
@@ -796,7 +951,9 @@ class StepReader:
             if group is None or not group.pending:
                 self._waiting_groups.pop(name, None)
                 continue
-            due = [each for each in group.pending if now_ns is None or (each.due_ns and each.due_ns <= now_ns)]
+            due = [
+                each for each in group.pending if now_ns is None or (each.due_ns and each.due_ns <= now_ns)
+            ]
             if not due:
                 continue
             gone = {id(each) for each in due}
@@ -814,18 +971,36 @@ class StepReader:
                 entry.answer = entry.answer or asked.answer
                 return
         by = self._entries.get(asked.by)
-        process = by.process if by is not None else self._traces[asked.trace_id].process if asked.trace_id in self._traces else ""
+        process = (
+            by.process
+            if by is not None
+            else self._traces[asked.trace_id].process
+            if asked.trace_id in self._traces
+            else ""
+        )
         if asked.answer is not None and asked.answer.failed is None and self._process(process).hides_failures:
             asked.answer = replace(asked.answer, failed=True)
         trace = self._traces.get(asked.trace_id)
         start = by.end_ns if by is not None else asked.from_ns
         told = by.parts[0] if by is not None and by.parts else None
         entry = Entry(
-            self._next, Kind.TOOL_CALL, "", asked.trace_id, asked.span_id, process, group.name, ask=asked.ask,
-            asked_by=asked.by, answer=asked.answer, denied=asked.decided, start_ns=start,
-            end_ns=max(asked.next_ns or start, start), agent=by.agent if by is not None else "",
-            parent_agent=by.parent_agent if by is not None else "", convention=asked.convention,
-        )  # fmt: skip
+            self._next,
+            Kind.TOOL_CALL,
+            "",
+            asked.trace_id,
+            asked.span_id,
+            process,
+            group.name,
+            ask=asked.ask,
+            asked_by=asked.by,
+            answer=asked.answer,
+            denied=asked.decided,
+            start_ns=start,
+            end_ns=max(asked.next_ns or start, start),
+            agent=by.agent if by is not None else "",
+            parent_agent=by.parent_agent if by is not None else "",
+            convention=asked.convention,
+        )
         identity = f"{asked.trace_id}{asked.span_id}" or group.name
         entry.step_id = f"{identity}:{asked.ask.call_id or asked.order}"
         entry.session = told.session if told is not None else ""
@@ -843,7 +1018,9 @@ class StepReader:
 
     def _adopt_parts(self, entry: Entry) -> None:
         """Logs about a model call whose span never came are the model call."""
-        if entry.kind is Kind.MODEL_CALL and any(part.model and part.model.usage.input_tokens for part in entry.parts):
+        if entry.kind is Kind.MODEL_CALL and any(
+            part.model and part.model.usage.input_tokens for part in entry.parts
+        ):
             entry.only_part = False
             self._touched[entry.number] = None
 
@@ -854,7 +1031,10 @@ class StepReader:
         seen: list[StepSeen] = []
         amended: list[StepAmended] = []
         touched, self._touched = self._touched, {}
-        ordered = sorted((e for n in touched if (e := self._entries.get(n)) is not None), key=lambda e: (e.start_ns, e.number))
+        ordered = sorted(
+            (e for n in touched if (e := self._entries.get(n)) is not None),
+            key=lambda e: (e.start_ns, e.number),
+        )
         for entry in ordered:
             if entry.only_part or (entry.wrapper and entry.step is None):
                 continue
@@ -862,7 +1042,15 @@ class StepReader:
             if entry.step is None:
                 entry.step = step
                 seen.append(StepSeen(step))
-            elif (step := replace(step, session_id=entry.step.session_id, late=entry.step.late, attempt_id=entry.step.attempt_id or step.attempt_id, revision=entry.step.revision)) != entry.step:
+            elif (
+                step := replace(
+                    step,
+                    session_id=entry.step.session_id,
+                    late=entry.step.late,
+                    attempt_id=entry.step.attempt_id or step.attempt_id,
+                    revision=entry.step.revision,
+                )
+            ) != entry.step:
                 entry.step = replace(step, revision=entry.step.revision + 1)
                 amended.append(StepAmended(entry.step))
         seen.sort(key=lambda event: (event.step.end_ns, event.step.start_ns, event.step.step_id))
@@ -873,7 +1061,9 @@ class StepReader:
 
     def _lateness(self, seen: list[StepSeen]) -> Iterable[StepEvent]:
         for event in seen:
-            group = self._groups.get(f"s:{event.step.session_id}") or self._groups.get(f"t:{event.step.session_id}")
+            group = self._groups.get(f"s:{event.step.session_id}") or self._groups.get(
+                f"t:{event.step.session_id}"
+            )
             if group is None:
                 yield event
             elif event.step.end_ns < group.last_end_ns and self._window.hold_ns is not None:
@@ -894,14 +1084,21 @@ class StepReader:
         session = self._session(entry, trace, best)
         agent = first_told([*(part.agent for part in entry.parts), entry.agent])
         step = Step(
-            step_id=entry.step_id, kind=entry.kind, session_id=session, start_ns=entry.start_ns, end_ns=entry.end_ns,
-            run_id=self._run(entry, trace, session), service=best.service if best else "", agent=agent,
+            step_id=entry.step_id,
+            kind=entry.kind,
+            session_id=session,
+            start_ns=entry.start_ns,
+            end_ns=entry.end_ns,
+            run_id=self._run(entry, trace, session),
+            service=best.service if best else "",
+            agent=agent,
             parent_agent=entry.parent_agent if entry.parent_agent != agent and entry.parent_agent else None,
             user=first_told([*(part.user for part in entry.parts), trace.user if trace else ""]),
-            trace_id=best.trace_id if best else entry.trace_id, span_id=best.span_id if best else entry.span_id,
+            trace_id=best.trace_id if best else entry.trace_id,
+            span_id=best.span_id if best else entry.span_id,
             parent_span_id=best.parent_span_id if best else "",
             convention=best.convention if best else entry.convention,
-        )  # fmt: skip
+        )
         if entry.kind is Kind.TOOL_CALL:
             return self._tool_step(entry, step)
         if entry.kind is Kind.USER_TURN:
@@ -940,9 +1137,15 @@ class StepReader:
         if not entry.attempt_id:
             entry.attempt_id = self._attempt(entry)
         return replace(
-            step, tool=tool_of(entry), arguments=arguments_known(entry), result=result_text(entry),
-            call_id=call_id_of(entry) or None, attempt_id=entry.attempt_id or None, outcome=outcome, error=error,
-        )  # fmt: skip
+            step,
+            tool=tool_of(entry),
+            arguments=arguments_known(entry),
+            result=result_text(entry),
+            call_id=call_id_of(entry) or None,
+            attempt_id=entry.attempt_id or None,
+            outcome=outcome,
+            error=error,
+        )
 
     def _attempt(self, entry: Entry) -> str:
         """Calls of one model message are one attempt; without model calls, those that overlap are."""
@@ -955,7 +1158,11 @@ class StepReader:
         latest: Entry | None = None
         for number in reversed(group.models):
             model = self._entries.get(number)
-            if model is not None and model.end_ns <= entry.start_ns + SLACK_MODEL_NS and (latest is None or model.end_ns > latest.end_ns):
+            if (
+                model is not None
+                and model.end_ns <= entry.start_ns + SLACK_MODEL_NS
+                and (latest is None or model.end_ns > latest.end_ns)
+            ):
                 latest = model
         if latest is not None:
             return latest.step_id
@@ -969,14 +1176,19 @@ class StepReader:
         facts = [part.model for part in entry.parts if part.model is not None]
         failed = any(each.failed for each in facts)
         return replace(
-            step, outcome=Outcome.ERROR if failed else Outcome.OK,
+            step,
+            outcome=Outcome.ERROR if failed else Outcome.OK,
             error=first_told(each.error for each in facts) if failed else None,
-            model=first_told(each.model for each in facts), provider=first_told(each.provider for each in facts),
-            usage=innermost_usage(entry.parts), cost_usd=next((each.cost_usd for each in facts if each.cost_usd is not None), None),
+            model=first_told(each.model for each in facts),
+            provider=first_told(each.provider for each in facts),
+            usage=innermost_usage(entry.parts),
+            cost_usd=next((each.cost_usd for each in facts if each.cost_usd is not None), None),
             offered_tools=next((each.offered_tools for each in facts if each.offered_tools), ()),
-            finish_reason="tool_calls" if any(each.asks for each in facts) else first_told(each.finish_reason for each in facts),
+            finish_reason="tool_calls"
+            if any(each.asks for each in facts)
+            else first_told(each.finish_reason for each in facts),
             text=first_told(each.text for each in facts),
-        )  # fmt: skip
+        )
 
 
 def is_handover(tool: str) -> bool:
@@ -1012,6 +1224,20 @@ def same_model_call(entry: Entry, observation: Observation, facts: ModelFacts) -
 
 
 _THAWING: Final = Thawing(
-    Answer, Ask, Asked, Entry, Group, Kind, ModelFacts, Node, Observation, Outcome, Process, Step, Telling, ToolFacts, Trace,
+    Answer,
+    Ask,
+    Asked,
+    Entry,
+    Group,
+    Kind,
+    ModelFacts,
+    Node,
+    Observation,
+    Outcome,
+    Process,
+    Step,
+    Telling,
+    ToolFacts,
+    Trace,
     Usage,
-)  # fmt: skip
+)

@@ -55,7 +55,13 @@ def remember(trace: Trace, observation: Observation) -> Node:
         agent = observation.name
     node = trace.nodes.get(observation.span_id)
     if node is None:
-        node = Node(observation.parent_span_id, observation.telling, agent, observation.session, observation.session_rank)
+        node = Node(
+            observation.parent_span_id,
+            observation.telling,
+            agent,
+            observation.session,
+            observation.session_rank,
+        )
         trace.nodes[observation.span_id] = node
         if len(trace.nodes) > MAX_SPANS:
             trace.nodes.popitem(last=False)
@@ -86,7 +92,11 @@ def learn_session(trace: Trace, observation: Observation) -> bool:
 
 def session_id(trace: Trace | None, observation: Observation | None, process: str) -> str:
     """The session of a record: what it shows itself in the trace's spelling, the trace's, or a fallback."""
-    if observation is not None and observation.session and (trace is None or observation.session_rank == trace.rank):
+    if (
+        observation is not None
+        and observation.session
+        and (trace is None or observation.session_rank == trace.rank)
+    ):
         return observation.session
     if trace is not None and trace.session:
         return trace.session

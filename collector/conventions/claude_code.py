@@ -31,8 +31,14 @@ def read(record: Record) -> Observation | None:
         tool = generic.tool_facts(record)
         return generic.base(record, Telling.TOOL, NAME, tool=_with_command(tool, record))
     if kind == "interaction":
-        return generic.base(record, Telling.AGENT, NAME, model=generic.agent_facts(record), name="claude-code",
-                            text=record.attributes.get("user_prompt"))  # fmt: skip
+        return generic.base(
+            record,
+            Telling.AGENT,
+            NAME,
+            model=generic.agent_facts(record),
+            name="claude-code",
+            text=record.attributes.get("user_prompt"),
+        )
     if kind == "llm_request":
         facts = generic.model_facts(record)
         telling = Telling.COMPACTION if generic.is_compaction(record) else Telling.MODEL
@@ -44,8 +50,15 @@ def _with_command(tool: ToolFacts, record: Record) -> ToolFacts:
     for attribute, parameter in (("full_command", "command"), ("file_path", "file_path")):
         value = record.attributes.get(attribute)
         if value and tool.arguments is None:
-            return ToolFacts(tool.name, tool.call_id, {parameter: value, "$partial": True}, tool.result, tool.failed,
-                             tool.denied, tool.error)  # fmt: skip
+            return ToolFacts(
+                tool.name,
+                tool.call_id,
+                {parameter: value, "$partial": True},
+                tool.result,
+                tool.failed,
+                tool.denied,
+                tool.error,
+            )
     return tool
 
 
@@ -55,26 +68,41 @@ def _execution(record: Record) -> ToolFacts:
     return ToolFacts("", generic.say.CALL_ID.pick(attributes), failed=failed, error=error)
 
 
-def _read_log(record: Record) -> Observation | None:  # noqa: PLR0911 - one event a line
+def _read_log(record: Record) -> Observation | None:
     attributes = record.attributes
     name = (attributes.get("event.name") or record.event_name or record.body).removeprefix("claude_code.")
     run = attributes.get("prompt.id", "")
     start = record.end_ns - int((number(attributes.get("duration_ms", "")) or 0) * _MILLISECOND)
     if name == "tool_result":
-        return generic.base(record, Telling.TOOL, NAME, tool=_result(record), run=run, start_ns=start, source=f"log:{name}")
+        return generic.base(
+            record, Telling.TOOL, NAME, tool=_result(record), run=run, start_ns=start, source=f"log:{name}"
+        )
     if name == "tool_decision":
         denied = attributes.get("decision") == "reject"
         tool = ToolFacts(
-            attributes.get("tool_name", ""), attributes.get("tool_use_id", ""), _parameters(record), denied=denied,
-            executed=denied, error=f"rejected by {attributes.get('source', '')}" if denied else None,
-        )  # fmt: skip
+            attributes.get("tool_name", ""),
+            attributes.get("tool_use_id", ""),
+            _parameters(record),
+            denied=denied,
+            executed=denied,
+            error=f"rejected by {attributes.get('source', '')}" if denied else None,
+        )
         telling = Telling.TOOL if denied else Telling.PART
         return generic.base(record, telling, NAME, tool=tool, run=run, source=f"log:{name}")
     if name in {"api_request", "api_error"}:
-        return generic.base(record, _request_kind(record), NAME, model=_request(record, name), run=run, start_ns=start,
-                            source="log:api")  # fmt: skip
+        return generic.base(
+            record,
+            _request_kind(record),
+            NAME,
+            model=_request(record, name),
+            run=run,
+            start_ns=start,
+            source="log:api",
+        )
     if name == "user_prompt":
-        return generic.base(record, Telling.USER, NAME, text=attributes.get("prompt"), run=run, source=f"log:{name}")
+        return generic.base(
+            record, Telling.USER, NAME, text=attributes.get("prompt"), run=run, source=f"log:{name}"
+        )
     if name == "compaction":
         return generic.base(record, Telling.COMPACTION, NAME, run=run, start_ns=start, source=f"log:{name}")
     return None
@@ -98,20 +126,33 @@ def _result(record: Record) -> ToolFacts:
     succeeded = truth(attributes.get("success", ""))
     error = attributes.get("error") or attributes.get("error_type") or None
     return ToolFacts(
-        attributes.get("tool_name", ""), attributes.get("tool_use_id", ""), _parameters(record),
-        failed=None if succeeded is None else not succeeded, error=error if succeeded is False else None,
+        attributes.get("tool_name", ""),
+        attributes.get("tool_use_id", ""),
+        _parameters(record),
+        failed=None if succeeded is None else not succeeded,
+        error=error if succeeded is False else None,
         denied=attributes.get("decision_type") == "reject" and succeeded is False,
-    )  # fmt: skip
+    )
 
 
 def _request(record: Record, name: str) -> ModelFacts:
     attributes = record.attributes
     cached = integer(attributes.get("cache_read_tokens", ""))
     plain = integer(attributes.get("input_tokens", ""))
-    total = None if plain is None else plain + (cached or 0) + (integer(attributes.get("cache_creation_tokens", "")) or 0)
+    total = (
+        None
+        if plain is None
+        else plain + (cached or 0) + (integer(attributes.get("cache_creation_tokens", "")) or 0)
+    )
     return ModelFacts(
-        model=attributes.get("model"), provider="anthropic",
-        usage=Usage(input_tokens=total, output_tokens=integer(attributes.get("output_tokens", "")), cached_tokens=cached),
-        failed=True if name == "api_error" else None, error=attributes.get("error"),
+        model=attributes.get("model"),
+        provider="anthropic",
+        usage=Usage(
+            input_tokens=total,
+            output_tokens=integer(attributes.get("output_tokens", "")),
+            cached_tokens=cached,
+        ),
+        failed=True if name == "api_error" else None,
+        error=attributes.get("error"),
         cost_usd=number(attributes.get("cost_usd", "")),
-    )  # fmt: skip
+    )

@@ -28,13 +28,19 @@ def read(record: Record) -> Observation | None:
     run = attributes.get("conversation.id", "")
     start = record.end_ns - int((number(attributes.get("duration_ms", "")) or 0) * _MILLISECOND)
     if name == "tool_result":
-        return generic.base(record, Telling.TOOL, NAME, tool=_result(record), run=run, start_ns=start, source="log:result")
+        return generic.base(
+            record, Telling.TOOL, NAME, tool=_result(record), run=run, start_ns=start, source="log:result"
+        )
     if name == "tool_decision":
-        return generic.base(record, Telling.PART, NAME, tool=_decision(record), run=run, source="log:decision")
+        return generic.base(
+            record, Telling.PART, NAME, tool=_decision(record), run=run, source="log:decision"
+        )
     if name == "sse_event" and attributes.get("input_token_count"):
         return generic.base(record, Telling.MODEL, NAME, model=_response(record), run=run, source="log:api")
     if name == "user_prompt":
-        return generic.base(record, Telling.USER, NAME, text=attributes.get("prompt"), run=run, source="log:prompt")
+        return generic.base(
+            record, Telling.USER, NAME, text=attributes.get("prompt"), run=run, source="log:prompt"
+        )
     if name in {"compaction", "context_compacted", "conversation_compacted"}:
         return generic.base(record, Telling.COMPACTION, NAME, run=run, source="log:compaction")
     if name == "api_request":
@@ -48,30 +54,39 @@ def _result(record: Record) -> ToolFacts:
     brought = result_of(attributes.get("output", ""))
     failed = True if truth(attributes.get("success", "")) is False else brought.failed
     return ToolFacts(
-        tool, attributes.get("call_id", ""), arguments_of(attributes.get("arguments", ""), tool), brought.text,
-        failed, brought.denied, brought.error or (brought.text if failed else None),
-    )  # fmt: skip
+        tool,
+        attributes.get("call_id", ""),
+        arguments_of(attributes.get("arguments", ""), tool),
+        brought.text,
+        failed,
+        brought.denied,
+        brought.error or (brought.text if failed else None),
+    )
 
 
 def _decision(record: Record) -> ToolFacts:
     attributes = record.attributes
     denied = attributes.get("decision", "").lower() in {"denied", "rejected", "abort", "aborted"}
     return ToolFacts(
-        attributes.get("tool_name", ""), attributes.get("call_id", ""), denied=denied, executed=denied,
+        attributes.get("tool_name", ""),
+        attributes.get("call_id", ""),
+        denied=denied,
+        executed=denied,
         error=f"{attributes.get('decision')} by {attributes.get('source', '')}" if denied else None,
-    )  # fmt: skip
+    )
 
 
 def _response(record: Record) -> ModelFacts:
     attributes = record.attributes
     return ModelFacts(
-        model=attributes.get("model"), provider=attributes.get("provider_name"),
+        model=attributes.get("model"),
+        provider=attributes.get("provider_name"),
         usage=Usage(
             input_tokens=integer(attributes.get("input_token_count", "")),
             output_tokens=integer(attributes.get("output_token_count", "")),
             cached_tokens=integer(attributes.get("cached_token_count", "")),
         ),
-    )  # fmt: skip
+    )
 
 
 def _request(record: Record, run: str, start: int) -> Observation | None:
@@ -82,4 +97,6 @@ def _request(record: Record, run: str, start: int) -> Observation | None:
     if not error and (status is None or status < 400):  # noqa: PLR2004 - HTTP's own number
         return None
     facts = ModelFacts(model=attributes.get("model"), failed=True, error=error or f"HTTP {status}")
-    return generic.base(record, Telling.MODEL, NAME, model=facts, run=run, start_ns=start, source="log:attempt")
+    return generic.base(
+        record, Telling.MODEL, NAME, model=facts, run=run, start_ns=start, source="log:attempt"
+    )

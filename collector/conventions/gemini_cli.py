@@ -42,7 +42,14 @@ def read(record: Record) -> Observation | None:
     if operation == "tool_call":
         return generic.base(record, Telling.TOOL, NAME, tool=_span_tool(record), trace_is_run=False)
     if operation == "llm_call":
-        return generic.base(record, Telling.MODEL, NAME, model=_plain_asks(generic.model_facts(record)), run=run, trace_is_run=False)
+        return generic.base(
+            record,
+            Telling.MODEL,
+            NAME,
+            model=_plain_asks(generic.model_facts(record)),
+            run=run,
+            trace_is_run=False,
+        )
     return generic.base(record, Telling.CONTEXT, NAME, trace_is_run=False)
 
 
@@ -57,13 +64,21 @@ def _span_tool(record: Record) -> ToolFacts:
     seen = brought(response) if done else NOTHING
     if done.get("status") == "error":
         failed = True
-    message = read_message({"role": "user", "parts": response.get("responseParts")}) if isinstance(response, Mapping) else None
+    message = (
+        read_message({"role": "user", "parts": response.get("responseParts")})
+        if isinstance(response, Mapping)
+        else None
+    )
     text = message.answers[0].text if message and message.answers else seen.text
     told = message.answers[0].failed if message and message.answers else seen.failed
     return ToolFacts(
-        name, plain_id(generic.say.CALL_ID.pick(attributes), name), open_arguments(asked.get("args"), name), text,
-        failed or told, error=error or seen.error or (text if failed or told else None),
-    )  # fmt: skip
+        name,
+        plain_id(generic.say.CALL_ID.pick(attributes), name),
+        open_arguments(asked.get("args"), name),
+        text,
+        failed or told,
+        error=error or seen.error or (text if failed or told else None),
+    )
 
 
 def plain_id(call_id: str, name: str) -> str:
@@ -86,22 +101,49 @@ def _read_log(record: Record) -> Observation | None:
     run = attributes.get("prompt_id", "")
     start = record.end_ns - int((number(attributes.get("duration_ms", "")) or 0) * _MILLISECOND)
     if name == "tool_call":
-        return generic.base(record, Telling.TOOL, NAME, tool=log_tool(record), run=run, start_ns=start,
-                            source="log:tool_call", trace_is_run=False)  # fmt: skip
+        return generic.base(
+            record,
+            Telling.TOOL,
+            NAME,
+            tool=log_tool(record),
+            run=run,
+            start_ns=start,
+            source="log:tool_call",
+            trace_is_run=False,
+        )
     if name in {"api_response", "api_error"}:
-        return generic.base(record, Telling.MODEL, NAME, model=_plain_asks(log_response(record, name)), run=run, start_ns=start,
-                            source="log:api", trace_is_run=False)  # fmt: skip
+        return generic.base(
+            record,
+            Telling.MODEL,
+            NAME,
+            model=_plain_asks(log_response(record, name)),
+            run=run,
+            start_ns=start,
+            source="log:api",
+            trace_is_run=False,
+        )
     if name == "api_request":
         tail = tail_of_text(attributes.get("request_text", "")) if attributes.get("request_text") else NO_TAIL
         if not tail.answers and not tail.told:
             return None
         facts = _plain_asks(ModelFacts(told=tail.told, answers=tail.answers))
-        return generic.base(record, Telling.PART, NAME, model=facts, run=run, source="log:request", trace_is_run=False)
+        return generic.base(
+            record, Telling.PART, NAME, model=facts, run=run, source="log:request", trace_is_run=False
+        )
     if name == "user_prompt":
-        return generic.base(record, Telling.USER, NAME, text=attributes.get("prompt"), run=run, source="log:prompt",
-                            trace_is_run=False)  # fmt: skip
+        return generic.base(
+            record,
+            Telling.USER,
+            NAME,
+            text=attributes.get("prompt"),
+            run=run,
+            source="log:prompt",
+            trace_is_run=False,
+        )
     if name in {"chat_compression", "compaction"}:
-        return generic.base(record, Telling.COMPACTION, NAME, run=run, source="log:compression", trace_is_run=False)
+        return generic.base(
+            record, Telling.COMPACTION, NAME, run=run, source="log:compression", trace_is_run=False
+        )
     return None
 
 
@@ -113,11 +155,17 @@ def log_tool(record: Record) -> ToolFacts:
     metadata = parse_object(attributes.get("metadata", ""))
     told = brought({"metadata": metadata}).failed if metadata else None
     error_type = attributes.get("error_type", "")
-    failed = True if succeeded is False else told if told is not None else None if succeeded is None else False
+    failed = (
+        True if succeeded is False else told if told is not None else None if succeeded is None else False
+    )
     tool = ToolFacts(
-        name, attributes.get("call_id", ""), arguments_of(attributes.get("function_args", ""), name), failed=failed,
-        denied=error_type in _DENIED, error=(attributes.get("error") or error_type or None) if failed else None,
-    )  # fmt: skip
+        name,
+        attributes.get("call_id", ""),
+        arguments_of(attributes.get("function_args", ""), name),
+        failed=failed,
+        denied=error_type in _DENIED,
+        error=(attributes.get("error") or error_type or None) if failed else None,
+    )
     if attributes.get("decision") == "reject" and succeeded is False:
         tool = replace(tool, denied=True)
     return tool
@@ -129,13 +177,16 @@ def log_response(record: Record, name: str) -> ModelFacts:
     raw = attributes.get("response_text", "")
     asks, text = output_of(parse(raw)) if raw[:1] in ("{", "[") else ((), raw or None)
     return ModelFacts(
-        model=attributes.get("model"), provider="google",
+        model=attributes.get("model"),
+        provider="google",
         usage=Usage(
             input_tokens=integer(attributes.get("input_token_count", "")),
             output_tokens=integer(attributes.get("output_token_count", "")),
             cached_tokens=integer(attributes.get("cached_content_token_count", "")),
         ),
         finish_reason="tool_calls" if asks else generic.finish_of(attributes.get("finish_reasons", "")),
-        asks=asks, text=text, failed=True if name == "api_error" else None,
+        asks=asks,
+        text=text,
+        failed=True if name == "api_error" else None,
         error=attributes.get("error") or attributes.get("error.message"),
-    )  # fmt: skip
+    )

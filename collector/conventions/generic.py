@@ -51,7 +51,9 @@ MAX_ERROR: Final = 2_000
 MAX_OFFERED: Final = 256
 
 _TOOL_OPERATIONS: Final = frozenset({"execute_tool", "tool_call"})
-_MODEL_OPERATIONS: Final = frozenset({"chat", "generate_content", "text_completion", "llm_call", "responses", "completion"})
+_MODEL_OPERATIONS: Final = frozenset(
+    {"chat", "generate_content", "text_completion", "llm_call", "responses", "completion"}
+)
 _AGENT_OPERATIONS: Final = frozenset({"invoke_agent", "invoke_workflow"})
 _NO_STEP_OPERATIONS: Final = frozenset({
     "handoff", "create_agent", "agent_step", "execute_task", "execute_event_loop_cycle", "unknown", "chain", "plan",
@@ -65,10 +67,23 @@ _TRANSPORT_SCOPES: Final = re.compile(
 )
 _FALSE_AGENTS: Final = frozenset({"OpenAI Agent", "", "unknown", "agent"})
 _CONTROL_TOOLS: Final = frozenset({"(merged tools)", "transfer_to_agent", "final_answer", "final_result"})
-_PLACEHOLDER: Final = re.compile(r"^(?:execute_tool|(?:MCP send )?tools/call|Function:|tool:|running tool:?)\s+|^tool_call\s+")
+_PLACEHOLDER: Final = re.compile(
+    r"^(?:execute_tool|(?:MCP send )?tools/call|Function:|tool:|running tool:?)\s+|^tool_call\s+"
+)
 _SUFFIXES: Final = (".tool", ".run", ".__call__", ".task", ".arun", ".call", ".acall")
-_DENIED_TYPES: Final = frozenset({"policy_violation", "stop_execution", "execution_denied", "pre_hook_blocked", "permission_denied_by_hook"})
-_COMPACTION: Final = re.compile(r"(?:^|[._ /-])(?:compaction|compact|chat_compression|context_compression|summarize_history)(?:$|[._ /-])", re.IGNORECASE)
+_DENIED_TYPES: Final = frozenset(
+    {
+        "policy_violation",
+        "stop_execution",
+        "execution_denied",
+        "pre_hook_blocked",
+        "permission_denied_by_hook",
+    }
+)
+_COMPACTION: Final = re.compile(
+    r"(?:^|[._ /-])(?:compaction|compact|chat_compression|context_compression|summarize_history)(?:$|[._ /-])",
+    re.IGNORECASE,
+)
 
 
 def read(record: Record) -> Observation | None:
@@ -173,7 +188,7 @@ def own_agent(attributes: Mapping[str, str]) -> str:
     return "" if name in _FALSE_AGENTS else name
 
 
-def classify(record: Record) -> Telling | None:  # noqa: C901, PLR0911, PLR0912 - the ordered rules, one line each
+def classify(record: Record) -> Telling | None:  # noqa: PLR0911 - the ordered rules, one line each
     """Tell what a span is about; None when it is nothing of an agent's."""
     attributes = record.attributes
     operation = attributes.get("gen_ai.operation.name", "")
@@ -201,7 +216,13 @@ def classify(record: Record) -> Telling | None:  # noqa: C901, PLR0911, PLR0912 
         or mlflow in {"CHAT_MODEL", "LLM"} or langsmith == "llm" or record.name == "call_llm"
     ):  # fmt: skip
         return Telling.MODEL
-    if operation in _AGENT_OPERATIONS or kind == "AGENT" or loop in {"agent", "workflow"} or langfuse == "agent" or mlflow == "AGENT":
+    if (
+        operation in _AGENT_OPERATIONS
+        or kind == "AGENT"
+        or loop in {"agent", "workflow"}
+        or langfuse == "agent"
+        or mlflow == "AGENT"
+    ):
         return Telling.AGENT
     if vercel in {"ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"}:
         return Telling.AGENT
@@ -254,11 +275,16 @@ def agent_name(record: Record) -> str:
     for prefix in ("invoke_agent ", "agent_run ["):
         if record.name.startswith(prefix):
             return record.name.removeprefix(prefix).rstrip("]")
-    if attributes.get("traceloop.span.kind") in {"agent", "workflow"} and attributes.get("traceloop.entity.name"):
+    if attributes.get("traceloop.span.kind") in {"agent", "workflow"} and attributes.get(
+        "traceloop.entity.name"
+    ):
         return attributes["traceloop.entity.name"]
     if attributes.get("graph.node.id") and record.name.endswith("_execute_core"):
         return attributes["graph.node.id"]
-    if attributes.get("openinference.span.kind") == "AGENT" or attributes.get("langfuse.observation.type") == "agent":
+    if (
+        attributes.get("openinference.span.kind") == "AGENT"
+        or attributes.get("langfuse.observation.type") == "agent"
+    ):
         name = record.name.removesuffix(".run").removesuffix(".kickoff")
         return "" if " " in name or name in _FALSE_AGENTS else name
     return ""
@@ -303,7 +329,11 @@ def tool_facts(record: Record) -> ToolFacts:
     result = result_of(raw_result)
     call_id = unquote(say.CALL_ID.pick(attributes)) or _id_in_envelope(raw) or result.call_id
     failed, error = told_by_status(record)
-    denied = result.denied or attributes.get("error_type") in _DENIED_TYPES or attributes.get("error.type") in _DENIED_TYPES
+    denied = (
+        result.denied
+        or attributes.get("error_type") in _DENIED_TYPES
+        or attributes.get("error.type") in _DENIED_TYPES
+    )
     if attributes.get("tool.failure_kind") in _DENIED_TYPES:
         denied = True
     if failed is not True and result.failed is not None:
@@ -345,10 +375,16 @@ def told_by_status(record: Record) -> tuple[bool | None, str | None]:
         or truth(attributes.get("success", "")) is False
         or attributes.get("process.exit.code", "0") not in {"0", ""}
     )
-    if not failed and record.signal is Signal.TRACES and attributes.get("error") not in {None, "", "false", "null", "{}"}:
+    if (
+        not failed
+        and record.signal is Signal.TRACES
+        and attributes.get("error") not in {None, "", "false", "null", "{}"}
+    ):
         failed = True
     if not failed:
-        told_fine = attributes.get("gen_ai.tool.status") == "success" or truth(attributes.get("success", "")) is True
+        told_fine = (
+            attributes.get("gen_ai.tool.status") == "success" or truth(attributes.get("success", "")) is True
+        )
         return (False if told_fine else None), None
     return True, error_text(record) or error_type or None
 
@@ -370,7 +406,12 @@ def usage_of(attributes: Mapping[str, str]) -> Usage:
     given = integer(say.INPUT_TOKENS.pick(attributes))
     put_out = integer(say.OUTPUT_TOKENS.pick(attributes))
     cached = integer(say.CACHED_TOKENS.pick(attributes))
-    for key in ("langsmith.metadata.usage_metadata", "langfuse.observation.usage_details", "mlflow.chat.tokenUsage", "usage"):
+    for key in (
+        "langsmith.metadata.usage_metadata",
+        "langfuse.observation.usage_details",
+        "mlflow.chat.tokenUsage",
+        "usage",
+    ):
         if (given is None or cached is None) and key in attributes:
             told = usage_in(parse_object(attributes[key]))
             given = told.input_tokens if given is None else given
@@ -389,13 +430,28 @@ def usage_in(fields: Mapping[str, Json]) -> Usage:
     )  # fmt: skip
     cached = _count(details, "cache_read", "cached_tokens")
     if cached is None:
-        cached = _count(fields, "input_cache_read", "cache_read_input_tokens", "cached_tokens", "cached_content_token_count")
-    given = _count(fields, "input_tokens", "prompt_tokens", "promptTokens", "inputTokens", "prompt_token_count")
+        cached = _count(
+            fields,
+            "input_cache_read",
+            "cache_read_input_tokens",
+            "cached_tokens",
+            "cached_content_token_count",
+        )
+    given = _count(
+        fields, "input_tokens", "prompt_tokens", "promptTokens", "inputTokens", "prompt_token_count"
+    )
     if given is None:
         given = _count(fields, "input")
         if given is not None:
             given += _count(fields, "input_cache_read") or 0
-    put_out = _count(fields, "output_tokens", "completion_tokens", "completionTokens", "outputTokens", "candidates_token_count")
+    put_out = _count(
+        fields,
+        "output_tokens",
+        "completion_tokens",
+        "completionTokens",
+        "outputTokens",
+        "candidates_token_count",
+    )
     if put_out is None:
         put_out = _count(fields, "output")
         if put_out is not None:
@@ -472,7 +528,9 @@ def _offered_names(value: Json) -> list[str]:
     return [key for key, item in value.items() if isinstance(item, Mapping)]
 
 
-_FLAT_TOOL: Final = re.compile(r"^llm\.(?:tools\.\d+\.tool\.(?:name|json_schema)|request\.functions\.\d+\.name)$")
+_FLAT_TOOL: Final = re.compile(
+    r"^llm\.(?:tools\.\d+\.tool\.(?:name|json_schema)|request\.functions\.\d+\.name)$"
+)
 
 
 def offered_of(attributes: Mapping[str, str]) -> tuple[str, ...]:
@@ -498,7 +556,9 @@ def model_facts(record: Record) -> ModelFacts:
         provider=provider_of(attributes),
         usage=usage_of(attributes),
         response_id=say.RESPONSE_ID.pick(attributes),
-        finish_reason="tool_calls" if asks else finish_of(say.FINISH.pick(attributes)) or finish_in_events(record),
+        finish_reason="tool_calls"
+        if asks
+        else finish_of(say.FINISH.pick(attributes)) or finish_in_events(record),
         asks=asks,
         told=tail.told,
         answers=tail.answers,
@@ -567,7 +627,11 @@ def content_in_events(record: Record) -> tuple[Tail, tuple[Ask, ...], str | None
     for event in record.events:
         if event.name == "gen_ai.client.inference.operation.details":
             fields = event.attributes
-            tail = tail_of_text(fields["gen_ai.input.messages"]) if fields.get("gen_ai.input.messages") else NO_TAIL
+            tail = (
+                tail_of_text(fields["gen_ai.input.messages"])
+                if fields.get("gen_ai.input.messages")
+                else NO_TAIL
+            )
             asks, text = output_of(parse(fields.get("gen_ai.output.messages", "")))
             return tail, asks, text
     inputs, outputs, _ = told_by_events((event.name, event.attributes) for event in record.events)
@@ -579,7 +643,9 @@ def content_in_events(record: Record) -> tuple[Tail, tuple[Ask, ...], str | None
 
 def _has_flat(attributes: Mapping[str, str]) -> bool:
     return any(
-        key.startswith(("llm.input_messages.", "llm.output_messages.", "gen_ai.prompt.", "gen_ai.completion."))
+        key.startswith(
+            ("llm.input_messages.", "llm.output_messages.", "gen_ai.prompt.", "gen_ai.completion.")
+        )
         for key in attributes
     )
 

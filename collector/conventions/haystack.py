@@ -8,8 +8,8 @@ from typing import Final
 
 from collector.batch import Signal
 from collector.conventions import generic
-from collector.conventions.observation import Observation, Telling
 from collector.conventions.messages import transcript_of
+from collector.conventions.observation import Observation, Telling
 from collector.conventions.values import parse, parse_repr
 from collector.record import Record
 
@@ -24,11 +24,19 @@ def read(record: Record) -> Observation | None:
         return _whole_run(record) if record.name == "Agent.run" else generic.observe(record, NAME)
     if record.name == "haystack.agent.step.tool" or "haystack.tool.name" in record.attributes:
         tool = generic.tool_facts(record)
-        return generic.base(record, Telling.TOOL if tool.name else Telling.CONTEXT, NAME, tool=tool if tool.name else None)
+        return generic.base(
+            record, Telling.TOOL if tool.name else Telling.CONTEXT, NAME, tool=tool if tool.name else None
+        )
     if record.name == "haystack.agent.step.llm":
         return generic.base(record, Telling.MODEL, NAME, model=generic.model_facts(record))
     if record.name == "haystack.agent.run":
-        return generic.base(record, Telling.AGENT, NAME, model=generic.agent_facts(record), name=generic.own_agent(record.attributes))
+        return generic.base(
+            record,
+            Telling.AGENT,
+            NAME,
+            model=generic.agent_facts(record),
+            name=generic.own_agent(record.attributes),
+        )
     return generic.base(record, Telling.CONTEXT, NAME)
 
 
@@ -36,7 +44,11 @@ def _whole_run(record: Record) -> Observation:
     """`Agent.run` has the whole conversation in its output, as reprs of messages."""
     output = parse(record.attributes.get("output.value", ""))
     messages = output.get("messages") if isinstance(output, Mapping) else None
-    history = [parse_repr(item) if isinstance(item, str) else item for item in messages] if isinstance(messages, list) else []
+    history = (
+        [parse_repr(item) if isinstance(item, str) else item for item in messages]
+        if isinstance(messages, list)
+        else []
+    )
     told, answers = transcript_of(history)
     facts = replace(generic.agent_facts(record), told=told, answers=answers)
     return generic.base(record, Telling.AGENT, NAME, model=facts, name=generic.own_agent(record.attributes))

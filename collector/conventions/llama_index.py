@@ -27,14 +27,19 @@ def read(record: Record) -> Observation | None:
     if record.signal is Signal.LOGS:
         return None
     summary = next((record.attributes[key] for key in _SUMMARY if key in record.attributes), "")
-    if record.name.rpartition(".")[2] in {"call_tool", "_call_tool", "acall_tool"} or "ToolCall(" in summary[:200]:
+    if (
+        record.name.rpartition(".")[2] in {"call_tool", "_call_tool", "acall_tool"}
+        or "ToolCall(" in summary[:200]
+    ):
         name = _TOOL_NAME.search(summary)
         if name is None:
             return generic.base(record, Telling.CONTEXT, NAME)
         return generic.base(record, Telling.TOOL, NAME, tool=_tool(record, name[1], summary))
     if record.name.startswith("FunctionTool."):
         failed, error = generic.told_by_status(record)
-        return generic.base(record, Telling.PART, NAME, tool=ToolFacts("", failed=failed, error=error), source="execution")
+        return generic.base(
+            record, Telling.PART, NAME, tool=ToolFacts("", failed=failed, error=error), source="execution"
+        )
     return generic.observe(record, NAME)
 
 
@@ -44,6 +49,10 @@ def _tool(record: Record, name: str, summary: str) -> ToolFacts:
     seen = result_of(record.attributes.get("llamaindex.step.output_summary", ""))
     failed, error = generic.told_by_status(record)
     return ToolFacts(
-        name, call_id[1] if call_id else "", arguments_of(kwargs[1], name) if kwargs else None, seen.text, failed or seen.failed,
+        name,
+        call_id[1] if call_id else "",
+        arguments_of(kwargs[1], name) if kwargs else None,
+        seen.text,
+        failed or seen.failed,
         error=error or seen.error,
-    )  # fmt: skip
+    )

@@ -24,12 +24,20 @@ def read(record: Record) -> Observation | None:
         seen = result_of(attributes.get("output", ""))
         failed, error = generic.told_by_status(record)
         tool = ToolFacts(
-            name, generic.say.CALL_ID.pick(attributes), arguments_of(attributes.get("input", ""), name), seen.text,
-            failed or seen.failed, error=error or seen.error,
-        )  # fmt: skip
-        return generic.base(record, Telling.TOOL if name else Telling.CONTEXT, NAME, tool=tool if name else None)
+            name,
+            generic.say.CALL_ID.pick(attributes),
+            arguments_of(attributes.get("input", ""), name),
+            seen.text,
+            failed or seen.failed,
+            error=error or seen.error,
+        )
+        return generic.base(
+            record, Telling.TOOL if name else Telling.CONTEXT, NAME, tool=tool if name else None
+        )
     if template.startswith("Agent run"):
-        return generic.base(record, Telling.AGENT, NAME, model=generic.agent_facts(record), name=attributes.get("name", ""))
+        return generic.base(
+            record, Telling.AGENT, NAME, model=generic.agent_facts(record), name=attributes.get("name", "")
+        )
     if template.startswith(("Handoff", "OpenAI Agents trace", "Custom span", "Guardrail")):
         return generic.base(record, Telling.CONTEXT, NAME)
     return generic.observe(record, NAME)

@@ -19,7 +19,11 @@ def read(record: Record) -> Observation | None:
     if record.signal is Signal.LOGS:
         return None
     attributes = record.attributes
-    if attributes.get("gen_ai.tool.name") or attributes.get("mcp.method.name") == "tools/call" or "tools/call " in record.name:
+    if (
+        attributes.get("gen_ai.tool.name")
+        or attributes.get("mcp.method.name") == "tools/call"
+        or "tools/call " in record.name
+    ):
         tool = generic.tool_facts(record)
         for prefix in _PREFIXES:
             if record.name.startswith(prefix) and not attributes.get("gen_ai.tool.name"):

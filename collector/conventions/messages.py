@@ -97,13 +97,17 @@ def _role(value: Mapping[str, Json]) -> str:
 
 def _read_body(value: Mapping[str, Json], message: Message) -> None:
     extra = value.get("additional_kwargs")
-    answered = _text(value, "tool_call_id") or (_text(extra, "tool_call_id") if isinstance(extra, Mapping) else "")
+    answered = _text(value, "tool_call_id") or (
+        _text(extra, "tool_call_id") if isinstance(extra, Mapping) else ""
+    )
     content = value.get("parts", value.get("content", value.get("_content", value.get("blocks"))))
     if message.role in {"tool", "function", "ToolMessage", "MessageRole.TOOL", "tool-response"} or answered:
         call_id = answered or _text(value, "id")
         if call_id or isinstance(content, str):
             if not (isinstance(content, list) and _holds_answers(content)):
-                _answer(message, call_id, _text(value, "name"), content, value.get("status") == "error" or None)
+                _answer(
+                    message, call_id, _text(value, "name"), content, value.get("status") == "error" or None
+                )
                 return
     calls = value.get("tool_calls")
     if not calls and isinstance(extra, Mapping) and not (isinstance(content, list) and _holds_calls(content)):
@@ -151,7 +155,7 @@ def _read_text(text: str, message: Message) -> None:
 _CLASSES: Final = {"ToolCall": "tool_call", "ToolCallResult": "tool_result", "TextContent": "text"}
 
 
-def _read_part(part: Mapping[str, Json], message: Message) -> None:  # noqa: C901, PLR0911, PLR0912 - one branch a dialect
+def _read_part(part: Mapping[str, Json], message: Message) -> None:
     kind = part.get("type") or part.get("block_type") or _CLASSES.get(str(part.get("_class", "")))
     if kind in {"tool_call", "tool_use", "tool-call", "function_call"}:
         _read_call(part, message)
@@ -189,7 +193,13 @@ def _read_call(call: Json, message: Message) -> None:
         return
     raw = next((source[key] for key in ("arguments", "args", "input", "tool_kwargs") if key in source), None)
     arguments = {} if raw == "" else open_arguments(raw)
-    message.asks.append(Ask(_text(call, "call_id", "id", "toolCallId", "toolUseId", "tool_call_id", "callId", "tool_id"), name, arguments))
+    message.asks.append(
+        Ask(
+            _text(call, "call_id", "id", "toolCallId", "toolUseId", "tool_call_id", "callId", "tool_id"),
+            name,
+            arguments,
+        )
+    )
 
 
 def _read_answer(part: Mapping[str, Json], message: Message) -> None:
@@ -198,22 +208,36 @@ def _read_answer(part: Mapping[str, Json], message: Message) -> None:
     call_id = _text(source, "id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id")
     if part.get("type") == "function_call_output":
         call_id = _text(part, "call_id")
-    content = next((part[key] for key in ("response", "result", "output", "content") if part.get(key) is not None), None)
+    content = next(
+        (part[key] for key in ("response", "result", "output", "content") if part.get(key) is not None), None
+    )
     if isinstance(content, Mapping) and content.keys() == {"type", "value"}:
         kind, content = content["type"], content["value"]
         if isinstance(kind, str) and kind.startswith("error"):
             _answer(message, call_id, _text(part, "toolName", "name"), content, failed=True)
             return
     told = part.get("is_error", part.get("isError", part.get("error")))
-    failed = True if told is True or part.get("status") == "error" or part.get("outcome") == "failed" else None
+    failed = (
+        True if told is True or part.get("status") == "error" or part.get("outcome") == "failed" else None
+    )
     _answer(message, call_id, _text(source, "name", "toolName", "tool_name"), content, failed)
 
 
 def _answer(message: Message, call_id: str, name: str, content: Json, failed: bool | None) -> None:
-    if isinstance(content, list) and all(isinstance(part, Mapping) and part.get("block_type") == "text" for part in content):
+    if isinstance(content, list) and all(
+        isinstance(part, Mapping) and part.get("block_type") == "text" for part in content
+    ):
         content = "\n".join(_text(part, "text") for part in content if isinstance(part, Mapping))
-    seen = told_by_text(content[:MAX_TEXT]) if isinstance(content, str) else Brought("") if content is None else brought(content)
-    message.answers.append(Answer(call_id, name, seen.text or "", failed if failed is not None else seen.failed))
+    seen = (
+        told_by_text(content[:MAX_TEXT])
+        if isinstance(content, str)
+        else Brought("")
+        if content is None
+        else brought(content)
+    )
+    message.answers.append(
+        Answer(call_id, name, seen.text or "", failed if failed is not None else seen.failed)
+    )
 
 
 def _text(value: Mapping[str, Json], *keys: str) -> str:
@@ -270,7 +294,9 @@ def history_in(value: Json) -> list[Json]:
 
 def tail_of(history: Sequence[Json], position: int | None = None) -> Tail:
     """Read the tail of a history: what the model's last message asked for and what came after it."""
-    messages = [message for item in history[-MAX_TAIL_MESSAGES:] if (message := read_message(item)) is not None]
+    messages = [
+        message for item in history[-MAX_TAIL_MESSAGES:] if (message := read_message(item)) is not None
+    ]
     return tail_of_messages(messages, len(history) if position is None else position)
 
 
@@ -290,14 +316,14 @@ def tail_of_messages(messages: Sequence[Message], position: int) -> Tail:
         first -= 1
     told: list[Ask] = []
     answers: list[Answer] = []
-    for message in messages[max(first, 0):]:
+    for message in messages[max(first, 0) :]:
         told.extend(message.asks)
         answers.extend(message.answers)
     return Tail(tuple(told), tuple(answers), _user_text(messages, first, told, answers), position)
 
 
 def _by_model(message: Message) -> bool:
-    return message.role in _MODEL_ROLES and not message.answers or bool(message.asks)
+    return (message.role in _MODEL_ROLES and not message.answers) or bool(message.asks)
 
 
 def _user_text(messages: Sequence[Message], first: int, told: list[Ask], answers: list[Answer]) -> str | None:
@@ -326,9 +352,23 @@ def output_of(value: Json) -> tuple[tuple[Ask, ...], str | None]:
 
 def _outputs(value: Json) -> Iterable[Json]:
     if isinstance(value, Mapping):
-        for key in ("choices", "generations", "candidates", "output", "outputs", "replies", "messages", "response", "content"):
+        for key in (
+            "choices",
+            "generations",
+            "candidates",
+            "output",
+            "outputs",
+            "replies",
+            "messages",
+            "response",
+            "content",
+        ):
             inner = value.get(key)
-            if isinstance(inner, list) and inner and not (key == "content" and ("role" in value or "type" in value)):
+            if (
+                isinstance(inner, list)
+                and inner
+                and not (key == "content" and ("role" in value or "type" in value))
+            ):
                 return inner[0] if isinstance(inner[0], list) else inner
             if isinstance(inner, Mapping) and key in {"output", "response"}:
                 return _outputs(inner)
@@ -390,7 +430,13 @@ def _unflat(fields: Mapping[str, str]) -> Message:
     if message.role in {"tool", "function"} or call_id:
         text = "\n".join(message.texts)
         content = parse(text) if text[:1] in "{[" else text
-        _answer(message, call_id, fields.get("name", ""), content if isinstance(content, str | list | Mapping) else text, None)
+        _answer(
+            message,
+            call_id,
+            fields.get("name", ""),
+            content if isinstance(content, str | list | Mapping) else text,
+            None,
+        )
         message.texts = []
     elif message.texts and message.texts[0][:1] == "[" and message.role in _USER_ROLES | _MODEL_ROLES:
         _open_texts(message)
@@ -400,12 +446,18 @@ def _unflat(fields: Mapping[str, str]) -> Message:
 def _open_texts(message: Message) -> None:
     """Content blocks that were written as one JSON text."""
     value = parse(message.texts[0])
-    if isinstance(value, list) and value and all(isinstance(item, Mapping) and ("type" in item or "text" in item) for item in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(item, Mapping) and ("type" in item or "text" in item) for item in value)
+    ):
         del message.texts[0]
         _read_body({"role": message.role, "content": value}, message)
 
 
-def told_by_events(events: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[list[Message], list[Message], str | None]:
+def told_by_events(
+    events: Iterable[tuple[str, Mapping[str, str]]],
+) -> tuple[list[Message], list[Message], str | None]:
     """Read messages that came as span events or log records `gen_ai.*.message` and `gen_ai.choice`.
 
     Takes (name, fields) pairs; returns the input messages, the output messages and the finish reason.

@@ -21,8 +21,12 @@ def read(record: Record) -> Observation | None:
         if observation is None:
             return None
         tool = observation.tool
-        return replace(observation, convention=NAME, tool=_judged(tool, record) if tool else None,
-                       agent=record.attributes.get("subagent_name", "") or observation.agent)  # fmt: skip
+        return replace(
+            observation,
+            convention=NAME,
+            tool=_judged(tool, record) if tool else None,
+            agent=record.attributes.get("subagent_name", "") or observation.agent,
+        )
     if record.name.endswith((".tool.execution", ".tool.blocked_on_user")):
         failed, error = generic.told_by_status(record)
         tool = ToolFacts("", generic.say.CALL_ID.pick(record.attributes), failed=failed, error=error)

@@ -116,7 +116,9 @@ CACHED_TOKENS: Final = Ladder((
     "ai.usage.inputTokenDetails.cacheReadTokens", "cached_token_count", "cached_content_token_count",
     "cache_read_tokens",
 ))  # fmt: skip
-RESPONSE_ID: Final = Ladder(("gen_ai.response.id", "ai.response.id", "response_id", "gcp.vertex.agent.event_id"))
+RESPONSE_ID: Final = Ladder(
+    ("gen_ai.response.id", "ai.response.id", "response_id", "gcp.vertex.agent.event_id")
+)
 FINISH: Final = Ladder((
     "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "llm.finish_reason", "ai.response.finishReason",
     "gen_ai.completion.0.finish_reason", "llm.response.finish_reason", "stop_reason", "finish_reasons",
@@ -126,7 +128,16 @@ ERROR_TEXT: Final = Ladder((
     "langfuse.observation.status_message", "gen_ai.framework.error.message", "error.message", "error", "exception.message",
     "haystack.tool.error.message",
 ))  # fmt: skip
-COST: Final = Ladder(("cost_usd", "gen_ai.usage.cost", "llm.cost.total", "operation.cost", "gen_ai.cost.total_cost", "gen_ai.cost"))
+COST: Final = Ladder(
+    (
+        "cost_usd",
+        "gen_ai.usage.cost",
+        "llm.cost.total",
+        "operation.cost",
+        "gen_ai.cost.total_cost",
+        "gen_ai.cost",
+    )
+)
 OFFERED: Final = Ladder((
     "gen_ai.tool.definitions", "mlflow.chat.tools", "gen_ai.request.tools", "gen_ai.agent.tools", "haystack.agent.tools",
     "crewai.agent.tools", "ai.prompt.tools", "llm.request.functions", "sk.available_functions",

@@ -14,7 +14,9 @@ from collector.conventions.values import arguments_of, brought, parse
 from collector.record import Record
 
 NAME: Final = "traceloop"
-FAILURES_WITHOUT_SPAN: Final = "opentelemetry.instrumentation.llamaindex"  # a call that fails has no span there
+FAILURES_WITHOUT_SPAN: Final = (
+    "opentelemetry.instrumentation.llamaindex"  # a call that fails has no span there
+)
 _TOOL_TASKS: Final = ("FunctionTool.task", "QueryEngineTool.task", "RetrieverTool.task")
 
 
@@ -27,7 +29,10 @@ def read(record: Record) -> Observation | None:
     if kind == "task" or record.name.endswith(".task"):
         if record.name in _TOOL_TASKS:
             return _tool_task(record)
-        if "messages" in attributes.get("traceloop.entity.output", "")[:16] or '"message"' in attributes.get("traceloop.entity.output", "")[:16]:
+        if (
+            "messages" in attributes.get("traceloop.entity.output", "")[:16]
+            or '"message"' in attributes.get("traceloop.entity.output", "")[:16]
+        ):
             return _model_task(record)
         return generic.base(record, Telling.CONTEXT, NAME)
     observation = generic.observe(record, NAME)
@@ -45,9 +50,12 @@ def _tool_task(record: Record) -> Observation:
     seen = brought(output)
     failed, error = generic.told_by_status(record)
     tool = ToolFacts(
-        name, arguments=arguments_of(record.attributes.get("traceloop.entity.input", ""), name), result=seen.text,
-        failed=failed or seen.failed, error=error or seen.error,
-    )  # fmt: skip
+        name,
+        arguments=arguments_of(record.attributes.get("traceloop.entity.input", ""), name),
+        result=seen.text,
+        failed=failed or seen.failed,
+        error=error or seen.error,
+    )
     return generic.base(record, Telling.TOOL, NAME, tool=tool)
 
 
@@ -68,8 +76,10 @@ def _model_task(record: Record) -> Observation:
     usage = raw.get("usage") if isinstance(raw, Mapping) else None
     model = raw.get("model") if isinstance(raw, Mapping) else None
     facts = ModelFacts(
-        model=model if isinstance(model, str) else None, asks=asks, text=text,
+        model=model if isinstance(model, str) else None,
+        asks=asks,
+        text=text,
         usage=generic.usage_in(usage) if isinstance(usage, Mapping) else ModelFacts().usage,
         finish_reason="tool_calls" if asks else None,
-    )  # fmt: skip
+    )
     return generic.base(record, Telling.MODEL, NAME, model=facts)

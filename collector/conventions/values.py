@@ -48,7 +48,10 @@ _FAILURE_TEXT: Final = re.compile(
     r"|exit code:? [1-9]\d*|.{0,400}?^process exited with code [1-9]\d*)",
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
-_EXIT_CODE_TAIL: Final = re.compile(r"(?:^|completed with |exited with )(?:exit code|exit status|exitcode|code):? ([1-9]\d*)>?\s*$", re.IGNORECASE | re.MULTILINE)
+_EXIT_CODE_TAIL: Final = re.compile(
+    r"(?:^|completed with |exited with )(?:exit code|exit status|exitcode|code):? ([1-9]\d*)>?\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _DENIAL: Final = re.compile(
     r"^\s*(?:command blocked by pretooluse hook|tool call blocked by|blocked by (?:a )?(?:pretooluse )?hook"
     r"|the user doesn't want to (?:proceed|take this action)|user rejected)",
@@ -65,7 +68,7 @@ def parse(raw: str) -> Json:
     ({'a': 1}, {'a': True}, 'x', 'Paris')
     """
     value = _parse_once(raw)
-    if isinstance(value, str) and value is not raw and value[:1] in ('{', "[", '"'):
+    if isinstance(value, str) and value is not raw and value[:1] in ("{", "[", '"'):
         return _parse_once(value)
     return value
 
@@ -110,7 +113,11 @@ def _from_tree(node: ast.expr) -> Json:
         made.update({each.arg: _from_tree(each.value) for each in node.keywords if each.arg})
         return made
     if isinstance(node, ast.Dict):
-        return {str(_from_tree(key)): _from_tree(item) for key, item in zip(node.keys, node.values, strict=True) if key}
+        return {
+            str(_from_tree(key)): _from_tree(item)
+            for key, item in zip(node.keys, node.values, strict=True)
+            if key
+        }
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return [_from_tree(item) for item in node.elts]
     if isinstance(node, ast.Name):
@@ -168,7 +175,16 @@ def arguments_of(raw: str, tool: str = "") -> Json:
     >>> arguments_of("Paris")
     {'$value': 'Paris'}
     """
-    if not raw or raw in {"N/A", "null", "None", "undefined", '""', "[REDACTED]", "<REDACTED>", "__REDACTED__"}:
+    if not raw or raw in {
+        "N/A",
+        "null",
+        "None",
+        "undefined",
+        '""',
+        "[REDACTED]",
+        "<REDACTED>",
+        "__REDACTED__",
+    }:
         return None
     return open_arguments(parse(raw), tool)
 
@@ -231,13 +247,17 @@ def _named(value: Mapping[str, Json], tool: str) -> Json:
                 told = value.get(name)
                 if isinstance(told, Mapping):
                     told = told.get("name")
-                if name in value and (name in ("tool_name", "toolName") or told == tool or _same_tool(told, tool)):
+                if name in value and (
+                    name in ("tool_name", "toolName") or told == tool or _same_tool(told, tool)
+                ):
                     return inner
     return value
 
 
 def _same_tool(told: Json, tool: str) -> bool:
-    return isinstance(told, str) and bool(told) and (tool.endswith(told) or told.endswith(tool)) and bool(tool)
+    return (
+        isinstance(told, str) and bool(told) and (tool.endswith(told) or told.endswith(tool)) and bool(tool)
+    )
 
 
 def _is_context(item: Json) -> bool:
@@ -245,7 +265,9 @@ def _is_context(item: Json) -> bool:
 
 
 def _without_context(value: Mapping[str, Json]) -> Mapping[str, Json]:
-    extra = [key for key, item in value.items() if _is_context(item) or (key in _CONTEXT_KEYS and item is None)]
+    extra = [
+        key for key, item in value.items() if _is_context(item) or (key in _CONTEXT_KEYS and item is None)
+    ]
     return {key: item for key, item in value.items() if key not in extra} if extra else value
 
 
@@ -294,7 +316,9 @@ def _from_text(text: str) -> Brought:
     inner = str(content[0]) if isinstance(content, list) and content else match["content"]
     seen = told_by_text(inner[:MAX_TEXT])
     failed = True if fields.get("status") == "error" else seen.failed
-    return Brought(seen.text, failed, seen.denied, fields.get("tool_call_id", ""), seen.text if failed else None)
+    return Brought(
+        seen.text, failed, seen.denied, fields.get("tool_call_id", ""), seen.text if failed else None
+    )
 
 
 def told_by_text(text: str) -> Brought:
@@ -323,7 +347,9 @@ def brought(value: Json, raw: str | None = None) -> Brought:
             told, message = _told_by_object(opened)
             if told is not None and failed is not True:
                 failed, error = told, message
-            call_id = call_id or _text_at(opened, "tool_call_id", "toolCallId", "toolUseId", "call_id", "tool_use_id")
+            call_id = call_id or _text_at(
+                opened, "tool_call_id", "toolCallId", "toolUseId", "call_id", "tool_use_id"
+            )
             inner = _result_inside(opened)
         elif isinstance(opened, list):
             inner = _joined(opened)
@@ -398,7 +424,7 @@ def _joined(parts: list[Json]) -> Json | object:
     return "\n".join(texts) if texts else _NONE
 
 
-def _told_by_object(value: Mapping[str, Json]) -> tuple[bool | None, str | None]:  # noqa: PLR0911, C901, PLR0912
+def _told_by_object(value: Mapping[str, Json]) -> tuple[bool | None, str | None]:  # noqa: PLR0911, C901
     for key in ("is_error", "isError"):
         flag = value.get(key)
         if isinstance(flag, bool):
@@ -410,7 +436,11 @@ def _told_by_object(value: Mapping[str, Json]) -> tuple[bool | None, str | None]
         for key in _EXIT_KEYS:
             code = holder.get(key)
             if isinstance(code, int) and not isinstance(code, bool) and (code != 0 or key != "exit"):
-                return (True, _text_at(value, "output", "stderr", "error") or f"exit code {code}") if code else (False, None)
+                return (
+                    (True, _text_at(value, "output", "stderr", "error") or f"exit code {code}")
+                    if code
+                    else (False, None)
+                )
     status = value.get("status")
     if isinstance(status, str) and status.lower() in _FAILED_STATUS:
         return True, _text_at(value, "error", "error_message", "message", "content") or None
