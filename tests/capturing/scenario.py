@@ -107,7 +107,7 @@ def write_notes(packages: list[str], scenario: list[str] | str = MAIN, **more: o
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = None
-    notes = {"versions": versions, "scenario": scenario, **more}
+    notes = {"versions": versions, "scenario": os.environ.get("SCENARIO", scenario), **more}
     Path(os.environ["CAPTURE_NOTES"]).write_text(json.dumps(notes))
 
 
@@ -141,3 +141,8 @@ def run(coroutine: Any) -> None:  # noqa: ANN401 - any awaitable of any framewor
         asyncio.run(coroutine)
     except Exception as error:  # noqa: BLE001 - whatever a framework raises
         print(f"the run ended with {type(error).__name__}: {error}")
+
+
+if os.environ.get("SCENARIO") == "noargs":
+    TOOLS.append(list_jobs)
+    use([*[{"calls": [["list_jobs", {}]]} for _ in range(4)], {"text": "Nothing runs."}])
