@@ -1,4 +1,4 @@
-"""The columnar decoder against a slow one, on generated requests and on everything that real frameworks sent."""
+"""The columnar decoder against a slow one, on generated requests and on what real frameworks sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
-from otlp_requests import NOW_NS, TRACE_ID, as_json, logs, span, spans_of, traces
+from otlp_requests import NOW_NS, TRACE_ID, Loose, as_json, logs, span, spans_of, traces
 from reference_decode import log_rows, span_rows
 
 from collector import decode as decoder
@@ -34,14 +34,14 @@ CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
 class Blind(Redactor):
     """Redacts nothing, so that what was sent can be compared."""
 
-    def fields(self, fields: Any) -> dict[str, pa.StringArray]:
+    def fields(self, fields: Loose) -> dict[str, pa.StringArray]:
         return {name: field.texts for name, field in fields.items() if isinstance(field, Field)}
 
 
 BLIND = Blind(RedactionSettings())
 
 
-def decoded(signal: Signal, body: bytes, encoding: str = "protobuf", note: Any = decoder.ignore) -> Decoded:
+def decoded(signal: Signal, body: bytes, encoding: str = "protobuf", note: Loose = decoder.ignore) -> Decoded:
     return decode(signal, encoding, body, redactor=BLIND, now_ns=NOW_NS, note=note)
 
 
@@ -75,7 +75,9 @@ VALUE = st.recursive(
     lambda inner: st.one_of(
         st.builds(lambda items: AnyValue(array_value=ArrayValue(values=items)), st.lists(inner, max_size=3)),
         st.builds(
-            lambda items: AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key=k, value=v) for k, v in items])),
+            lambda items: AnyValue(
+                kvlist_value=KeyValueList(values=[KeyValue(key=k, value=v) for k, v in items])
+            ),
             st.lists(st.tuples(TEXT, inner), max_size=3),
         ),
     ),
@@ -105,7 +107,7 @@ def trace_requests(draw: st.DrawFn) -> ExportTraceServiceRequest:
     return request
 
 
-def fill_span(draw: st.DrawFn, target: Any) -> None:
+def fill_span(draw: st.DrawFn, target: Loose) -> None:
     target.trace_id, target.span_id = draw(TRACE), draw(SPAN)
     target.parent_span_id = draw(SPAN)
     target.trace_state, target.name = draw(TEXT), draw(TEXT)
@@ -280,7 +282,9 @@ def test_bad_text_inside_an_array_becomes_a_marker() -> None:
     value = spans_of(request)[0].attributes.add(key="k").value
     value.array_value.values.add(string_value="BADTEXT")
     notes: Counter[str] = Counter()
-    result = decoded(Signal.TRACES, with_bad_text(request), note=lambda reason, count: notes.update({reason: count}))
+    result = decoded(
+        Signal.TRACES, with_bad_text(request), note=lambda reason, count: notes.update({reason: count})
+    )
     assert rows(result)[0]["SpanAttributes"] == [("k", MALFORMED)]
     assert notes == {"malformed_value": 1}
 
@@ -341,7 +345,14 @@ def test_a_resource_repeated_too_often_is_too_large(monkeypatch: pytest.MonkeyPa
 def test_rows_of_agents_are_marked_and_others_are_not() -> None:
     request = traces(7)
     spans = spans_of(request)
-    for key in ("http.route", "user_agent.original", "url.path", "db.query.text", "server.address", "thread.name"):
+    for key in (
+        "http.route",
+        "user_agent.original",
+        "url.path",
+        "db.query.text",
+        "server.address",
+        "thread.name",
+    ):
         spans[0].attributes.add(key=key).value.string_value = "x"
     spans[1].attributes.add(key="gen_ai.tool.name").value.string_value = "search"
     spans[2].attributes.add(key="openinference.span.kind").value.string_value = "TOOL"

@@ -38,7 +38,9 @@ def test_spans_arrive_once_although_the_first_try_is_refused(rig: Rig, kind: str
         exporter = GrpcExporter(endpoint=f"http://127.0.0.1:{rig.grpc_port}", insecure=True)
     else:
         compression = Compression.Gzip if kind == "http_gzip" else Compression.NoCompression
-        exporter = HttpExporter(endpoint=f"http://127.0.0.1:{rig.http_port}/v1/traces", compression=compression)
+        exporter = HttpExporter(
+            endpoint=f"http://127.0.0.1:{rig.http_port}/v1/traces", compression=compression
+        )
     rig.fault = Unavailable("starting", retry_after=0.2)
     recovered = threading.Timer(0.3, lambda: setattr(rig, "fault", None))
     recovered.start()
@@ -55,4 +57,6 @@ def test_spans_arrive_once_although_the_first_try_is_refused(rig: Rig, kind: str
     rows = rig.rows()
     assert sorted(row["SpanName"] for row in rows) == sorted(f"step {number}" for number in range(40))
     assert {row["ServiceName"] for row in rows} == {"travel-desk"}
-    assert rig.counted[("request", "traces", "grpc" if kind == "grpc" else "http_protobuf", "unavailable", "unavailable")]
+    assert rig.counted[
+        ("request", "traces", "grpc" if kind == "grpc" else "http_protobuf", "unavailable", "unavailable")
+    ]

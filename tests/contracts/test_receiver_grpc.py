@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc.error_details_pb2 import BadRequest
-from google.rpc.status_pb2 import Status
+from google.rpc.error_details_pb2 import BadRequest  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from memory import peak_kib, reset_peak_kib
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
-from memory import peak_kib, reset_peak_kib
-from otlp_requests import spans_of, traces
+from otlp_requests import Loose, spans_of, traces
 from receiver_rig import Rig, receivers
 
 from collector.receivers.limits import MIB, Limits
@@ -36,27 +36,32 @@ def stub(rig: Rig) -> Iterator[Any]:
         yield TraceServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
-def refused(stub: Any, request: Any, **options: Any) -> Any:
+def refused(stub: Loose, request: Loose, **options: Loose) -> Loose:
     with pytest.raises(grpc.RpcError) as caught:
         stub.Export(request, timeout=20, **options)
     return caught.value
 
 
-def test_the_generated_stub_is_served(rig: Rig, stub: Any) -> None:
+def test_the_generated_stub_is_served(rig: Rig, stub: Loose) -> None:
     assert stub.Export(traces(2), timeout=20) == ExportTraceServiceResponse()
     assert len(rig.rows()) == 2
 
 
 def test_bad_data_has_details(rig: Rig) -> None:
-    with grpc.insecure_channel(f"127.0.0.1:{rig.grpc_port}") as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")(b"\xff", timeout=20)
+    with (
+        grpc.insecure_channel(f"127.0.0.1:{rig.grpc_port}") as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")(
+            b"\xff", timeout=20
+        )
     trailer = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
     detail = BadRequest()
     assert Status.FromString(trailer).details[0].Unpack(detail)
     assert detail.field_violations[0].description
 
 
-def test_a_compressed_bomb_is_refused_in_bounded_memory(stub: Any) -> None:
+def test_a_compressed_bomb_is_refused_in_bounded_memory(stub: Loose) -> None:
     request = traces()
     spans_of(request)[0].attributes.add(key="k").value.string_value = "x" * (48 * MIB)
     before = reset_peak_kib()
@@ -67,7 +72,7 @@ def test_a_compressed_bomb_is_refused_in_bounded_memory(stub: Any) -> None:
     assert peak_kib() - before < 3 * 48 * 1024
 
 
-def test_too_much_in_flight_is_back_pressure(rig: Rig, stub: Any) -> None:
+def test_too_much_in_flight_is_back_pressure(rig: Rig, stub: Loose) -> None:
     assert rig.in_flight is not None
     with rig.in_flight.request() as other:
         other.grow_to(12 * MIB - 10)
@@ -77,7 +82,7 @@ def test_too_much_in_flight_is_back_pressure(rig: Rig, stub: Any) -> None:
     stub.Export(traces(), timeout=20)
 
 
-def test_a_deadline_ends_the_call_and_not_the_server(rig: Rig, stub: Any) -> None:
+def test_a_deadline_ends_the_call_and_not_the_server(rig: Rig, stub: Loose) -> None:
     rig.delay_s = 0.5
     with pytest.raises(grpc.RpcError) as caught:
         stub.Export(traces(), timeout=0.1)
@@ -87,7 +92,7 @@ def test_a_deadline_ends_the_call_and_not_the_server(rig: Rig, stub: Any) -> Non
     assert rig.in_flight is not None
 
 
-def test_a_cancelled_call_leaves_nothing_behind(rig: Rig, stub: Any) -> None:
+def test_a_cancelled_call_leaves_nothing_behind(rig: Rig, stub: Loose) -> None:
     rig.delay_s = 0.3
     call = stub.Export.future(traces(), timeout=20)
     call.cancel()
@@ -99,6 +104,9 @@ def test_a_cancelled_call_leaves_nothing_behind(rig: Rig, stub: Any) -> None:
 
 
 def test_other_methods_are_unimplemented(rig: Rig) -> None:
-    with grpc.insecure_channel(f"127.0.0.1:{rig.grpc_port}") as channel, pytest.raises(grpc.RpcError) as caught:
+    with (
+        grpc.insecure_channel(f"127.0.0.1:{rig.grpc_port}") as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
         channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Import")(b"", timeout=20)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

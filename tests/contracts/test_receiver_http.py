@@ -1,4 +1,4 @@
-"""What OTLP/HTTP demands beyond what all transports share: methods, paths, encodings, JSON rules, hostile clients."""
+"""What OTLP/HTTP demands beyond what all transports share: heads, encodings, JSON rules, hostile clients."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 import zstandard
-from google.rpc import code_pb2
-from google.rpc.error_details_pb2 import BadRequest
-from google.rpc.status_pb2 import Status
+from google.rpc import code_pb2  # type: ignore[import-untyped]
+from google.rpc.error_details_pb2 import BadRequest  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from memory import peak_kib, reset_peak_kib
-from otlp_requests import NOW_NS, as_json, traces
+from otlp_requests import NOW_NS, Loose, as_json, traces
 from receiver_rig import Answer, Rig, on, parsed, post, receivers
 
 from collector.receivers.limits import MIB, Limits
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 JSON = {"Content-Type": "application/json"}
+HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
 TRACE_ID = "0102030405060708090a0b0c0d0e0f10"
 
 
@@ -70,13 +71,17 @@ def test_content_types_of_protobuf(rig: Rig, content_type: str) -> None:
     assert post(rig, "/v1/traces", body(), {"Content-Type": content_type}).code == 200
 
 
-@pytest.mark.parametrize("content_type", ["application/json", "application/json;charset=UTF-8", "Application/JSON"])
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/json;charset=UTF-8", "Application/JSON"]
+)
 def test_content_types_of_json(rig: Rig, content_type: str) -> None:
     answer = post(rig, "/v1/traces", as_json(traces()), {"Content-Type": content_type})
     assert (answer.code, answer.headers["content-type"], answer.body) == (200, "application/json", b"{}")
 
 
-@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/protobuf2"}])
+@pytest.mark.parametrize(
+    "headers", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/protobuf2"}]
+)
 def test_other_content_types_are_unsupported(rig: Rig, headers: dict[str, str]) -> None:
     answer = post(rig, "/v1/traces", body(), headers)
     assert answer.code == 415
@@ -162,7 +167,11 @@ def test_chunked_bodies(rig: Rig) -> None:
 
 def bombs() -> dict[str, bytes]:
     zeros = bytes(64 * MIB)
-    return {"gzip": gzip.compress(zeros, 1), "deflate": zlib.compress(zeros, 1), "zstd": zstandard.compress(zeros)}
+    return {
+        "gzip": gzip.compress(zeros, 1),
+        "deflate": zlib.compress(zeros, 1),
+        "zstd": zstandard.compress(zeros),
+    }
 
 
 def test_a_bomb_is_refused_in_bounded_memory() -> None:
@@ -195,10 +204,7 @@ def test_the_connection_can_be_used_after_errors(rig: Rig) -> None:
 
 def test_a_body_too_long_to_be_drained_closes_the_connection(rig: Rig) -> None:
     with socket.create_connection(("127.0.0.1", rig.http_port), timeout=10) as client:
-        client.sendall(
-            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
-            b"Content-Length: 99999999999\r\n\r\n"
-        )
+        client.sendall(HEAD + b"Content-Length: 99999999999\r\n\r\n")
         answer = client.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close" in answer.lower()
@@ -206,9 +212,7 @@ def test_a_body_too_long_to_be_drained_closes_the_connection(rig: Rig) -> None:
 
 def test_a_slow_body_is_given_up(rig: Rig) -> None:
     with socket.create_connection(("127.0.0.1", rig.http_port), timeout=10) as client:
-        client.sendall(
-            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\n"
-        )
+        client.sendall(HEAD + b"Content-Length: 100\r\n\r\n")
         for _ in range(3):
             client.sendall(b"x")
             time.sleep(0.05)
@@ -219,9 +223,7 @@ def test_a_slow_body_is_given_up(rig: Rig) -> None:
 
 def test_a_client_that_goes_away_leaves_nothing_behind(rig: Rig) -> None:
     with socket.create_connection(("127.0.0.1", rig.http_port), timeout=10) as client:
-        client.sendall(
-            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\nx"
-        )
+        client.sendall(HEAD + b"Content-Length: 100\r\n\r\nx")
     assert post(rig, "/v1/traces", body(), PROTOBUF).code == 200
     assert rig.in_flight is not None
     for _ in range(100):
@@ -259,21 +261,25 @@ def test_bad_data_has_details(rig: Rig) -> None:
 # --- the rules of OTLP/JSON
 
 
-def send_json(rig: Rig, *spans: Any, **above: Any) -> Any:
+def send_json(rig: Rig, *spans: Loose, **above: Loose) -> Loose:
     request = {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}], **above}]}
     answer = post(rig, "/v1/traces", json.dumps(request), JSON)
     assert answer.code == 200, answer
     return json.loads(answer.body)
 
 
-def json_span(**fields: Any) -> dict[str, Any]:
+def json_span(**fields: Loose) -> dict[str, Any]:
     return {"traceId": TRACE_ID, "spanId": "00000000000000ab", "name": "n", **fields}
 
 
 def test_ids_are_hex_of_either_case(rig: Rig) -> None:
     assert send_json(rig, json_span(), json_span(traceId=TRACE_ID.upper(), spanId="00000000000000AB")) == {}
     first, second = rig.rows()
-    assert (first["TraceId"], first["SpanId"]) == (second["TraceId"], second["SpanId"]) == (TRACE_ID, "00000000000000ab")
+    assert (
+        (first["TraceId"], first["SpanId"])
+        == (second["TraceId"], second["SpanId"])
+        == (TRACE_ID, "00000000000000ab")
+    )
 
 
 def test_ids_in_base64_or_of_a_wrong_length_are_invalid(rig: Rig) -> None:
@@ -290,10 +296,19 @@ def test_integers_are_strings_or_numbers(rig: Rig) -> None:
         {"key": "number", "value": {"intValue": 9223372036854775807}},
         {"key": "whole", "value": {"intValue": 5.0}},
     ]
-    assert send_json(rig, json_span(startTimeUnixNano=str(NOW_NS), endTimeUnixNano=NOW_NS + 7, attributes=attributes)) == {}
+    assert (
+        send_json(
+            rig, json_span(startTimeUnixNano=str(NOW_NS), endTimeUnixNano=NOW_NS + 7, attributes=attributes)
+        )
+        == {}
+    )
     row = rig.rows()[0]
     assert (row["Timestamp"].value, row["Duration"]) == (NOW_NS, 7)
-    assert [value for _, value in row["SpanAttributes"]] == ["-9223372036854775808", "9223372036854775807", "5"]
+    assert [value for _, value in row["SpanAttributes"]] == [
+        "-9223372036854775808",
+        "9223372036854775807",
+        "5",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +351,7 @@ def test_snake_case_is_not_honoured(rig: Rig) -> None:
 
 
 def test_unknown_fields_are_ignored_at_every_level(rig: Rig) -> None:
-    extra = {"novelty": {"deep": [1, {"x": None}]}}
+    extra: Loose = {"novelty": {"deep": [1, {"x": None}]}}
     value = {"stringValue": "v", **extra}
     attribute = {"key": "k", "value": value, **extra}
     request = {
@@ -376,7 +391,11 @@ def test_null_is_an_absent_field(rig: Rig) -> None:
         ("parentSpanId", "traceState", "kind", "attributes", "events", "links", "status", "startTimeUnixNano")
     )
     assert send_json(rig, json_span(**nothing), resource=None, schemaUrl=None) == {}
-    attributes = [{"key": "k", "value": None}, {"key": "l", "value": {"stringValue": None}}, {"key": "m", "value": {}}]
+    attributes = [
+        {"key": "k", "value": None},
+        {"key": "l", "value": {"stringValue": None}},
+        {"key": "m", "value": {}},
+    ]
     assert send_json(rig, json_span(attributes=attributes)) == {}
     assert rig.rows()[1]["SpanAttributes"] == [("k", ""), ("l", ""), ("m", "")]
     assert post(rig, "/v1/traces", '{"resourceSpans": null}', JSON).body == b"{}"
@@ -390,10 +409,12 @@ def test_half_a_surrogate_pair_does_not_lose_the_request(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "5", "null", '{"resourceSpans": 5}', '{"resourceSpans": [5]}', '{"a": NaN}', '{"a": "\\ud83d", b}']
-    + ["[" * 100_000, '{"a": "\\ud83d", "b": ' + "[" * 100_000, b'{"\xff": 1}'],
+    [
+        *("", "{", "[]", "5", "null", '{"resourceSpans": 5}', '{"resourceSpans": [5]}', '{"a": NaN}'),
+        *('{"a": "\\ud83d", b}', "[" * 100_000, '{"a": "\\ud83d", "b": ' + "[" * 100_000, b'{"\xff": 1}'),
+    ],
 )
-def test_what_is_no_otlp_json_is_malformed(rig: Rig, text: Any) -> None:
+def test_what_is_no_otlp_json_is_malformed(rig: Rig, text: Loose) -> None:
     answer = post(rig, "/v1/traces", text, JSON)
     assert (answer.code, answer.headers["content-type"]) == (400, "application/json")
     assert status_of(answer).code == code_pb2.INVALID_ARGUMENT

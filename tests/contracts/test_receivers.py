@@ -6,13 +6,12 @@ import json
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
-from otlp_requests import NOW_NS, TRACE_ID, logs, metrics, span, spans_of, traces
+from otlp_requests import NOW_NS, TRACE_ID, Loose, logs, metrics, span, spans_of, traces
 from receiver_rig import Outcome, OverGrpc, OverHttp, Rig, Transport, receivers
 
 from collector.batch import Signal
@@ -21,7 +20,7 @@ from collector.otlp_descriptor import message_class
 from collector.otlp_values import TOO_DEEP
 from collector.receivers.limits import MIB, Limits
 
-TRANSPORTS = {
+TRANSPORTS: dict[str, Transport] = {
     "http_protobuf": OverHttp(json=False),
     "http_json": OverHttp(json=True),
     "grpc": OverGrpc(),
@@ -43,8 +42,8 @@ def rig(running: Rig) -> Iterator[Rig]:
     assert running.in_flight.held == 0
 
 
-@pytest.fixture(params=TRANSPORTS.values(), ids=TRANSPORTS)
-def transport(request: pytest.FixtureRequest) -> Any:
+@pytest.fixture(params=list(TRANSPORTS.values()), ids=list(TRANSPORTS))
+def transport(request: pytest.FixtureRequest) -> Loose:
     return request.param
 
 
@@ -91,7 +90,9 @@ def test_a_bad_span_is_rejected_alone_and_counted(rig: Rig, transport: Transport
     for reason in ("2 invalid_trace_id", "1 invalid_span_id", "1 invalid_parent_span_id"):
         assert reason in partial.error_message
     assert [row["SpanId"] for row in rig.rows()] == ["0000000000000005", "0000000000000006"]
-    counted = {labels[4]: count for labels, count in rig.counted.items() if labels[0] == "records" and labels[4]}
+    counted = {
+        labels[4]: count for labels, count in rig.counted.items() if labels[0] == "records" and labels[4]
+    }
     assert counted == {"invalid_trace_id": 2, "invalid_span_id": 1, "invalid_parent_span_id": 1}
 
 
@@ -209,7 +210,9 @@ def test_ten_thousand_attributes_and_a_text_of_a_mebibyte(rig: Rig, transport: T
 def nested(levels: int, *, as_json: bool) -> bytes:
     """Return a request of one span whose only attribute is so many kvlists inside each other."""
     if as_json:
-        value = '{"kvlistValue":{"values":[{"key":"k","value":' * levels + '{"stringValue":"x"}' + "}]}}" * levels
+        value = (
+            '{"kvlistValue":{"values":[{"key":"k","value":' * levels + '{"stringValue":"x"}' + "}]}}" * levels
+        )
         return (
             '{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0102030405060708090a0b0c0d0e0f10",'
             f'"spanId":"0000000000000001","attributes":[{{"key":"deep","value":{value}}}]}}]}}]}}]}}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -12,6 +12,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+Loose: TypeAlias = Any
+"""What mypy is told nothing about: fields of generated messages, JSON values, stubs."""
 
 NOW_NS = 1_790_000_000_000_000_000
 TRACE_ID = bytes(range(1, 17))
@@ -42,7 +45,7 @@ def span(number: int = 0) -> Span:
     )
 
 
-def spans_of(request: ExportTraceServiceRequest) -> Any:
+def spans_of(request: ExportTraceServiceRequest) -> Loose:
     """Return the spans of the request's first scope, to change them."""
     return request.resource_spans[0].scope_spans[0].spans
 
@@ -73,7 +76,7 @@ def as_json(request: Message) -> bytes:
     return json.dumps(parsed).encode()
 
 
-def _hex_ids(parsed: Any) -> None:
+def _hex_ids(parsed: Loose) -> None:
     if isinstance(parsed, dict):
         for key, value in parsed.items():
             if key in _IDS and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Both receivers on free ports, around the real decoder, and one way to send to them over three transports."""
+"""Both receivers on free ports around the real decoder, and one way to send over three transports."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import grpc
 import uvicorn
 from google.protobuf.json_format import Parse
 from google.protobuf.message import Message
-from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
+from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from otlp_requests import NOW_NS, as_json
+from otlp_requests import NOW_NS, Loose, as_json
 
 from collector.batch import Decoded, Signal
 from collector.decode import decode
@@ -35,7 +35,11 @@ RESPONSES: dict[Signal, type[Message]] = {
     Signal.LOGS: ExportLogsServiceResponse,
     Signal.METRICS: ExportMetricsServiceResponse,
 }
-_SERVICES = {Signal.TRACES: "trace.v1.Trace", Signal.LOGS: "logs.v1.Logs", Signal.METRICS: "metrics.v1.Metrics"}
+_SERVICES = {
+    Signal.TRACES: "trace.v1.Trace",
+    Signal.LOGS: "logs.v1.Logs",
+    Signal.METRICS: "metrics.v1.Metrics",
+}
 _OUTCOMES = {
     200: "ok", 400: "malformed", 401: "unauthenticated", 403: "forbidden", 413: "too_large", 500: "internal",
     503: "unavailable",
@@ -136,11 +140,16 @@ def receivers(limits: Limits) -> Iterator[Rig]:
         await over_grpc.start()
         over_http = uvicorn.Server(
             uvicorn.Config(
-                http_app(rig.consume, **shared), host="127.0.0.1", port=0, lifespan="on", ws="none", log_level="error"
+                http_app(rig.consume, **shared),
+                host="127.0.0.1",
+                port=0,
+                lifespan="on",
+                ws="none",
+                log_level="error",
             )
         )
         running = asyncio.ensure_future(over_http.serve())
-        while not over_http.started:
+        while not over_http.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         rig.http_port = over_http.servers[0].sockets[0].getsockname()[1]
         finish.append(lambda: setattr(over_http, "should_exit", True))
@@ -173,7 +182,7 @@ class Outcome:
     retry_after_s: float | None = None
 
     @property
-    def partial(self) -> Any:
+    def partial(self) -> Loose:
         """Return the partial success, None when it is unset."""
         assert self.kind == "ok", self
         response: Any = self.response
@@ -200,7 +209,9 @@ class OverHttp:
 
     def send(self, rig: Rig, signal: Signal, request: Message, token: str | None = None) -> Outcome:
         """Send a message."""
-        return self.send_raw(rig, signal, as_json(request) if self.json else request.SerializeToString(), token)
+        return self.send_raw(
+            rig, signal, as_json(request) if self.json else request.SerializeToString(), token
+        )
 
     def send_raw(self, rig: Rig, signal: Signal, body: bytes, token: str | None = None) -> Outcome:
         """Send bytes as they are."""
@@ -244,7 +255,7 @@ class OverGrpc:
         return Outcome("ok", response)
 
 
-def _refusal(error: Any) -> Outcome:
+def _refusal(error: Loose) -> Outcome:
     details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
     retry_after = None
     if details:
@@ -265,7 +276,7 @@ class Answer:
     body: bytes
 
 
-def post(rig: Rig, path: str, body: Any, headers: dict[str, str], method: str = "POST") -> Answer:
+def post(rig: Rig, path: str, body: Loose, headers: dict[str, str], method: str = "POST") -> Answer:
     """Send one HTTP request on a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", rig.http_port, timeout=20)
     try:
@@ -275,7 +286,11 @@ def post(rig: Rig, path: str, body: Any, headers: dict[str, str], method: str = 
 
 
 def on(
-    connection: http.client.HTTPConnection, path: str, body: Any, headers: dict[str, str], method: str = "POST"
+    connection: http.client.HTTPConnection,
+    path: str,
+    body: Loose,
+    headers: dict[str, str],
+    method: str = "POST",
 ) -> Answer:
     """Send one HTTP request on an open connection."""
     connection.request(method, path, body, headers)

@@ -10,6 +10,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_requests import Loose
 
 KINDS = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 STATUS = ("Unset", "Ok", "Error")
@@ -40,7 +41,7 @@ def log_rows(body: bytes, now_ns: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _is_good(span: Any) -> bool:
+def _is_good(span: Loose) -> bool:
     return (
         len(span.trace_id) == 16
         and any(span.trace_id)
@@ -50,7 +51,7 @@ def _is_good(span: Any) -> bool:
     )
 
 
-def _head(resource: Any, scope: Any) -> dict[str, Any]:
+def _head(resource: Loose, scope: Loose) -> dict[str, Any]:
     items = attributes(resource.resource.attributes)
     return {
         "ServiceName": next((text for key, text in items if key == "service.name"), ""),
@@ -60,7 +61,7 @@ def _head(resource: Any, scope: Any) -> dict[str, Any]:
     }
 
 
-def _span(span: Any, now_ns: int) -> dict[str, Any]:
+def _span(span: Loose, now_ns: int) -> dict[str, Any]:
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     return {
         "Timestamp": start or end or now_ns,
@@ -84,7 +85,7 @@ def _span(span: Any, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _log(record: Any, now_ns: int) -> dict[str, Any]:
+def _log(record: Loose, now_ns: int) -> dict[str, Any]:
     return {
         "Timestamp": record.time_unix_nano or record.observed_time_unix_nano or now_ns,
         "TraceId": record.trace_id.hex() if any(record.trace_id) else "",
@@ -98,12 +99,12 @@ def _log(record: Any, now_ns: int) -> dict[str, Any]:
     }
 
 
-def attributes(pairs: Any) -> list[tuple[str, str]]:
+def attributes(pairs: Loose) -> list[tuple[str, str]]:
     """Return key and text of each pair, in order."""
     return [(pair.key, text(pair.value)) for pair in pairs]
 
 
-def text(value: Any) -> str:
+def text(value: Loose) -> str:
     """Return an AnyValue as the collector's AsString writes it (numbers in the common range)."""
     arm = value.WhichOneof("value")
     if arm is None:
@@ -118,20 +119,21 @@ def text(value: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Loose) -> Loose:
     arm = value.WhichOneof("value")
-    if arm is None:
-        return None
+    content: Loose = getattr(value, arm) if arm else None
     if arm == "array_value":
-        return [_plain(item) for item in value.array_value.values]
+        return [_plain(item) for item in content.values]
     if arm == "kvlist_value":
-        return {pair.key: _plain(pair.value) for pair in value.kvlist_value.values}
-    content = getattr(value, arm)
+        return {pair.key: _plain(pair.value) for pair in content.values}
     if arm == "bytes_value":
         return base64.b64encode(content).decode()
-    if arm == "double_value":
-        if not math.isfinite(content):
-            return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(content, "NaN")
-        if content.is_integer() and abs(content) < 2**53 and str(content) != "-0.0":
-            return int(content)
+    return _number(content) if arm == "double_value" else content
+
+
+def _number(content: float) -> float | str:
+    if not math.isfinite(content):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(content, "NaN")
+    if content.is_integer() and abs(content) < 2**53 and str(content) != "-0.0":
+        return int(content)
     return content
