@@ -97,7 +97,7 @@ class DoomLoopConfig:
     interleaved_errors: int = 5
     interleaved_successes: int = 6
     transient_errors: int = 5
-    patient_errors: int = 8
+    patient_errors: int = 6
     polls: int = 10
     unknown_results: int = 5
     laps: int = 3

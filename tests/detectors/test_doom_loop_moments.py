@@ -167,7 +167,7 @@ SEEN = [
     (interleaved_with_other_reads, None, 11, 19),
     (one_stranger_in_between, 4, None, 6),
     (overloaded_service_hammered, 3, 5, 6),
-    (overloaded_service_asked_patiently, 3, 8, 12),
+    (overloaded_service_asked_patiently, 3, 6, 9),
     (poll_of_a_running_job, None, 10, 20),
     (poll_of_an_ended_job, 3, None, 5),
     (clock_in_the_result, 3, None, 5),
