@@ -13,7 +13,10 @@ import time
 import urllib.request
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROMPT = "Check the weather in Paris, the status page and the orders table."
 BASE_URL = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8399/v1")
@@ -67,7 +70,7 @@ def list_jobs() -> str:
     return "no jobs"
 
 
-TOOLS = [get_weather, fetch_page, run_query]
+TOOLS: list[Callable[..., str]] = [get_weather, fetch_page, run_query]
 BY_NAME = {tool.__name__: tool for tool in [*TOOLS, list_jobs]}
 _FIELDS = {"get_weather": "city", "fetch_page": "url", "run_query": "sql"}
 
