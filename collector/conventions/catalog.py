@@ -67,7 +67,8 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     Convention("mastra", scopes=r"@?mastra.*", marks=("mastra.span.type",)),
     Convention("openlit", scopes=r"openlit.*", marks=("openlit.sdk.version", "gen_ai.sdk.version")),
     Convention("traceloop", scopes=r"traceloop.*|opentelemetry\.instrumentation\.(?:langchain|crewai|llamaindex|mcp).*", marks=(
-        "traceloop.span.kind", "traceloop.entity.name", "traceloop.workflow.name", "traceloop.entity.input"), read=traceloop.read),
+        "traceloop.span.kind", "traceloop.entity.name", "traceloop.workflow.name", "traceloop.entity.input"),
+        read=traceloop.read),
     Convention("llama_index", scopes=r"llama[_-]?index.*", marks=("llamaindex.run_id",), read=llama_index.read),
     Convention("mcp", scopes=r"mcp.*|fastmcp.*", marks=("mcp.method.name",), read=mcp.read),
     Convention("vercel_ai", scopes=r"ai|gen_ai", marks=("ai.operationId",)),

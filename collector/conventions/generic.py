@@ -56,9 +56,12 @@ _MODEL_OPERATIONS: Final = frozenset(
 )
 _AGENT_OPERATIONS: Final = frozenset({"invoke_agent", "invoke_workflow"})
 _NO_STEP_OPERATIONS: Final = frozenset({
-    "handoff", "create_agent", "agent_step", "execute_task", "execute_event_loop_cycle", "unknown", "chain", "plan",
-    "embeddings", "retrieval", "search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory",
-    "create_memory_store", "delete_memory_store", "schedule_tool_calls", "CHAIN", "guardrail", "transcription", "speech",
+    "handoff", "create_agent", "agent_step", "execute_task", "execute_event_loop_cycle", "unknown", "chain",
+    "plan",
+    "embeddings", "retrieval", "search_memory", "create_memory", "update_memory", "upsert_memory",
+    "delete_memory",
+    "create_memory_store", "delete_memory_store", "schedule_tool_calls", "CHAIN", "guardrail",
+    "transcription", "speech",
     "model_step", "model_chunk", "workflow", "task",
 })  # fmt: skip
 _TRANSPORT_SCOPES: Final = re.compile(
@@ -197,6 +200,8 @@ def classify(record: Record) -> Telling | None:  # noqa: PLR0911 - the ordered r
     kind = attributes.get("openinference.span.kind", "")
     if operation in _NO_STEP_OPERATIONS and kind not in {"TOOL", "LLM"}:
         return Telling.CONTEXT
+    if kind in {"TOOL", "LLM"} and "metadata.path" in attributes:
+        return Telling.CONTEXT  # BeeAI makes a span of every event within a call
     if operation in _TOOL_OPERATIONS or kind == "TOOL":
         return Telling.CONTEXT if record.name.startswith("handoff to ") else Telling.TOOL
     loop = attributes.get("traceloop.span.kind", "")
@@ -480,7 +485,8 @@ def provider_of(attributes: Mapping[str, str]) -> str | None:
 
 FRAMEWORKS: Final = say.FRAMEWORKS
 _FINISH: Final = {
-    "tool_call": "tool_calls", "tool-calls": "tool_calls", "tool_use": "tool_calls", "function_calls": "tool_calls",
+    "tool_call": "tool_calls", "tool-calls": "tool_calls", "tool_use": "tool_calls",
+    "function_calls": "tool_calls",
     "function_call": "tool_calls", "finishreason.tool_calls": "tool_calls", "tool_calls": "tool_calls",
     "end_turn": "stop", "stop": "stop", "finishreason.stop": "stop", "completed": "stop",
     "max_tokens": "length", "length": "length",

@@ -44,7 +44,8 @@ _CONTEXTS: Final = (
     "gen_ai.runtime_context.", "runtimeContext.",
 )  # fmt: skip
 _SESSION_NAMES: Final = (
-    "sessionId", "session_id", "chatId", "chat_id", "threadId", "thread_id", "conversationId", "conversation_id",
+    "sessionId", "session_id", "chatId", "chat_id", "threadId", "thread_id", "conversationId",
+    "conversation_id",
 )  # fmt: skip
 _USER_NAMES: Final = ("userId", "user_id")
 
@@ -65,7 +66,8 @@ SESSION: Final = Ladder((
     "thread_id",
 ))  # fmt: skip
 USER: Final = Ladder((
-    "user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id", "langsmith.metadata.user_id",
+    "user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id",
+    "langsmith.metadata.user_id",
     *_spread(_CONTEXTS, _USER_NAMES), "mastra.metadata.userId",
 ))  # fmt: skip
 AGENT: Final = Ladder((
@@ -79,22 +81,27 @@ TOOL_NAME: Final = Ladder((
 ))  # fmt: skip
 CALL_ID: Final = Ladder((
     "gen_ai.tool.call.id", "gen_ai.tool.call_id", "tool_call.id", "tool.call_id", "tool.id", "ai.toolCall.id",
-    "tool_use_id", "call_id", "tool_call_id", "langfuse.observation.metadata.tool_call_id", "haystack.tool.call_id",
+    "tool_use_id", "call_id", "tool_call_id", "langfuse.observation.metadata.tool_call_id",
+    "haystack.tool.call_id",
 ))  # fmt: skip
 ARGUMENTS: Final = Ladder((
     "gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args", "tool_arguments", "ai.toolCall.args",
-    "mlflow.spanInputs", "langfuse.observation.input", "haystack.agent.step.tool.input", "haystack.tool.input",
-    "function_args", "tool_input", "arguments", "traceloop.entity.input", "input.value", "gen_ai.prompt", "input",
+    "mlflow.spanInputs", "langfuse.observation.input", "haystack.agent.step.tool.input",
+    "haystack.tool.input",
+    "function_args", "tool_input", "arguments", "traceloop.entity.input", "input.value", "gen_ai.prompt",
+    "input",
     "mcp.request.argument", "gen_ai.tool.input",
 ))  # fmt: skip
 RESULT: Final = Ladder((
     "gen_ai.tool.call.result", "gcp.vertex.agent.tool_response", "tool_response", "ai.toolCall.result",
-    "mlflow.spanOutputs", "langfuse.observation.output", "haystack.agent.step.tool.output", "haystack.tool.output",
+    "mlflow.spanOutputs", "langfuse.observation.output", "haystack.agent.step.tool.output",
+    "haystack.tool.output",
     "traceloop.entity.output", "output.value", "gen_ai.completion", "output", "gen_ai.tool.output",
 ))  # fmt: skip
 RESPONSE_MODEL: Final = Ladder(("gen_ai.response.model", "llm.response.model_name", "ai.response.model"))
 REQUEST_MODEL: Final = Ladder((
-    "gen_ai.request.model", "llm.request.model_name", "llm.model_name", "ai.model.id", "langfuse.observation.model.name",
+    "gen_ai.request.model", "llm.request.model_name", "llm.model_name", "ai.model.id",
+    "langfuse.observation.model.name",
     "mlflow.llm.model", "llm.request.model", "model", "model_name",
 ))  # fmt: skip
 PROVIDER: Final = Ladder((
@@ -102,7 +109,8 @@ PROVIDER: Final = Ladder((
     "traceloop.association.properties.ls_provider", "mlflow.llm.provider", "ai.model.provider", "llm.system",
 ))  # fmt: skip
 INPUT_TOKENS: Final = Ladder((
-    "gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens", "ai.usage.promptTokens",
+    "gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens",
+    "ai.usage.promptTokens",
     "ai.usage.inputTokens", "input_token_count", "llm.usage.prompt_tokens",
 ))  # fmt: skip
 OUTPUT_TOKENS: Final = Ladder((
@@ -120,12 +128,14 @@ RESPONSE_ID: Final = Ladder(
     ("gen_ai.response.id", "ai.response.id", "response_id", "gcp.vertex.agent.event_id")
 )
 FINISH: Final = Ladder((
-    "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "llm.finish_reason", "ai.response.finishReason",
+    "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "llm.finish_reason",
+    "ai.response.finishReason",
     "gen_ai.completion.0.finish_reason", "llm.response.finish_reason", "stop_reason", "finish_reasons",
     "gen_ai.completion.0.stop_reason",
 ))  # fmt: skip
 ERROR_TEXT: Final = Ladder((
-    "langfuse.observation.status_message", "gen_ai.framework.error.message", "error.message", "error", "exception.message",
+    "langfuse.observation.status_message", "gen_ai.framework.error.message", "error.message", "error",
+    "exception.message",
     "haystack.tool.error.message",
 ))  # fmt: skip
 COST: Final = Ladder(
@@ -139,23 +149,30 @@ COST: Final = Ladder(
     )
 )
 OFFERED: Final = Ladder((
-    "gen_ai.tool.definitions", "mlflow.chat.tools", "gen_ai.request.tools", "gen_ai.agent.tools", "haystack.agent.tools",
+    "gen_ai.tool.definitions", "mlflow.chat.tools", "gen_ai.request.tools", "gen_ai.agent.tools",
+    "haystack.agent.tools",
     "crewai.agent.tools", "ai.prompt.tools", "llm.request.functions", "sk.available_functions",
 ))  # fmt: skip
 CONTENT_IN: Final = Ladder((
     "gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "mlflow.spanInputs",
-    "haystack.agent.step.llm.input", "gcp.vertex.agent.llm_request", "request_text", "raw_input", "request_data", "events",
-    "all_messages_events", "pydantic_ai.all_messages", "all_messages", "gen_ai.prompt", "traceloop.entity.input",
+    "haystack.agent.step.llm.input", "gcp.vertex.agent.llm_request", "request_text", "raw_input",
+    "request_data", "events",
+    "all_messages_events", "pydantic_ai.all_messages", "all_messages", "gen_ai.prompt",
+    "traceloop.entity.input",
     "input.value",
 ))  # fmt: skip
 CONTENT_OUT: Final = Ladder((
-    "gen_ai.output.messages", "langfuse.observation.output", "mlflow.spanOutputs", "haystack.agent.step.llm.output",
-    "gcp.vertex.agent.llm_response", "response", "response_data", "gen_ai.completion", "traceloop.entity.output",
+    "gen_ai.output.messages", "langfuse.observation.output", "mlflow.spanOutputs",
+    "haystack.agent.step.llm.output",
+    "gcp.vertex.agent.llm_response", "response", "response_data", "gen_ai.completion",
+    "traceloop.entity.output",
     "output.value",
 ))  # fmt: skip
 
 FRAMEWORKS: Final = frozenset({
-    "langchain", "langgraph", "crewai", "strands-agents", "autogen", "microsoft.agent_framework", "gcp.vertex.agent",
-    "llama_index", "llamaindex", "agno", "dspy", "haystack", "smolagents", "pydantic-ai", "pydantic_ai", "mastra",
+    "langchain", "langgraph", "crewai", "strands-agents", "autogen", "microsoft.agent_framework",
+    "gcp.vertex.agent",
+    "llama_index", "llamaindex", "agno", "dspy", "haystack", "smolagents", "pydantic-ai", "pydantic_ai",
+    "mastra",
     "semantic_kernel", "ag2", "openai_agents", "function",
 })  # fmt: skip

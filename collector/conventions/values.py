@@ -18,7 +18,8 @@ MAX_DEPTH: Final = 6  # envelopes in envelopes
 MAX_TEXT: Final = 65_536  # characters of a result that are kept
 
 _CONTEXT_KEYS: Final = frozenset({
-    "ctx", "context", "run_context", "tool_context", "cancellation_token", "config", "callbacks", "run_manager",
+    "ctx", "context", "run_context", "tool_context", "cancellation_token", "config", "callbacks",
+    "run_manager",
     "self",
 })  # fmt: skip
 _CALL_KEYS: Final = frozenset({
@@ -41,7 +42,7 @@ _FAILURE_TEXT: Final = re.compile(
     r"^\s*(?:\[?(?:tool )?error\]?\s*[:\-]"
     r"|error (?:executing|calling|invoking|running|in) (?:the )?(?:tool|function)"
     r"|(?:tool|function) (?:execution|call|invocation) (?:failed|error)"
-    r"|an error occurred while (?:running|executing|calling) the (?:tool|function)"
+    r"|an error occurred (?:while|when) (?:running|executing|calling) (?:the )?(?:tool|function)"
     r"|traceback \(most recent call last\)"
     r"|(?:runtime|value|type|key|name|attribute|index|os|io|permission|filenotfound|timeout|connection|import|assertion|zerodivision)error\b\s*[:(]"
     r"|unsupported call:|unknown tool\b|<tool_use_error>|<error>"
@@ -215,6 +216,8 @@ def _opened(value: Mapping[str, Json], tool: str) -> Json:
         return value["input_str"]
     if ("kwargs" in keys or "args" in keys) and keys <= _CALL_KEYS:
         return _called(value)
+    if keys == {"input", "options"} and isinstance(value["input"], Mapping):
+        return value["input"]
     params = value.get("params")
     if isinstance(params, Mapping) and "method" in keys and "arguments" in params:
         return params["arguments"]
