@@ -272,7 +272,8 @@ class DoomLoop:
         call = call_of(tool, step.arguments, names)
         flags, body = _evidence(step, call)
         role = role_of(tool, step.arguments)
-        told = _information(call, flags, body, role)
+        makes_things = role is Role.CHANGE or names.delegates
+        told = _information(call, flags, body, makes_things=makes_things)
         return _Occurrence(step, call, role, flags, body, told, Mark.of(step))
 
     def _call(self, step: Step) -> Sequence[Finding]:
@@ -554,7 +555,7 @@ def _evidence(step: Step, call: Call) -> tuple[int, str | None]:
     return (flags, body) if body is not None else (flags | _NO_RESULT, None)
 
 
-def _information(call: Call, flags: int, body: str | None, role: Role) -> int:
+def _information(call: Call, flags: int, body: str | None, *, makes_things: bool) -> int:
     """The fingerprint of what an occurrence brought back."""
     if flags & _DENIED:
         return _DENIED_INFORMATION
@@ -564,7 +565,7 @@ def _information(call: Call, flags: int, body: str | None, role: Role) -> int:
         return _unknown(call, flags)
     if flags & _FAILED:
         return information("e\x1e" + body, call.dropped)
-    return information("o\x1e" + (without_new_ids(body) if role is Role.CHANGE else body), call.dropped)
+    return information("o\x1e" + (without_new_ids(body) if makes_things else body), call.dropped)
 
 
 def _unknown(call: Call, flags: int) -> int:

@@ -14,7 +14,8 @@ _PENDING = re.compile(
     r"|starting|deploying|processing|scheduled|preparing|initiali[sz]ing|training|waiting"
     r"|provisioning|created|rolling)\b|^\W*(?:running|building|starting|deploying|processing"
     r"|scheduled|initiali[sz]ing|provisioning)\W*$|no(?:thing)? new\b|no (?:new )?(?:messages|mail"
-    r"|events|updates|output yet|change)|unchanged|0 new\b",
+    r"|events|updates|output yet|change)|unchanged|0 new\b"
+    r"|containercreating",
 )
 _TERMINAL = re.compile(
     r"(?:status|state|phase)\W{1,6}(?:is )?(?:completed?|finished|succeeded|success|failed|exited"

@@ -34,8 +34,8 @@ _IN_PLACE = re.compile(
 _SEPARATORS = re.compile(r"\s*(?:&&|\|\||[|;\n]|&(?!\d|>))\s*")
 _WAITING = re.compile(r"(?:sleep|wait)\b[\s\d.smh]*$")
 _POLLING = re.compile(
-    r"\btail\b|\brollout status\b|\b(?:gh )?run (?:view|watch|list)\b|\bpr checks\b|\bsqueue\b"
-    r"|\bcurl\b.*(?:status|health|ready|jobs?/|progress)|\bdocker logs\b|^\s*ps\b",
+    r"\btail\b|\bsleep \d|^\s*(?:test|\[|until|while) |\brollout status\b|\b(?:gh )?run (?:view|watch|list)\b"
+    r"|\bpr checks\b|\bsqueue\b|\bcurl\b.*(?:status|health|ready|jobs?/|progress)|\bdocker logs\b|^\s*ps\b",
 )
 
 _QUOTED = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*")""")
@@ -57,7 +57,7 @@ def role_of_command(command: str) -> Role:
 
     >>> [role_of_command(c).value for c in ("git status && git diff", "git commit -m x", "cat a > b", "make")]
     ['look', 'change', 'change', 'other']
-    >>> [role_of_command(c).value for c in ("", "sleep 5", "tail -n 3 log", "sed -i s/a/b/ f")]
+    >>> [role_of_command(c).value for c in ("", "sleep 5", "sleep 5; kubectl get pods", "sed -i s/a/b/ f")]
     ['poll', 'wait', 'poll', 'change']
     """
     command = command.strip()

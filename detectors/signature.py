@@ -77,14 +77,18 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of arguments to drop for one tool, normalised."""
+    """Names of arguments to drop for one tool, normalised.
+
+    `delegates`: the tool hands work to another agent.
+    """
 
     volatile: frozenset[str] = VOLATILE
     cosmetic: frozenset[str] = COSMETIC
+    delegates: bool = False
 
 
 DEFAULT_NAMES = Names()
-DELEGATE_NAMES = Names(cosmetic=frozenset())
+DELEGATE_NAMES = Names(cosmetic=frozenset(), delegates=True)
 
 
 def hash64(text: str) -> int:
@@ -116,7 +120,7 @@ def names_for(tool: str, extra_volatile: Iterable[str] = ()) -> Names:
     """
     base = DELEGATE_NAMES if _DELEGATES.search(tool) else DEFAULT_NAMES
     extra = frozenset(map(normal_name, extra_volatile))
-    return Names(base.volatile | extra, base.cosmetic) if extra else base
+    return Names(base.volatile | extra, base.cosmetic, delegates=base.delegates) if extra else base
 
 
 def call_of(tool: str, arguments: Json, names: Names = DEFAULT_NAMES) -> Call:
@@ -208,7 +212,7 @@ def _canonical_object(value: Mapping[str, Json], names: Names) -> str:
 def _canonical_number(value: float) -> str:
     if isinstance(value, int):
         return f"n{value}"
-    if value.is_integer() and abs(value) < 1e15:  # noqa: PLR2004 - beyond, floats no longer hold every integer
+    if value.is_integer() and abs(value) < 1e15:  # noqa: PLR2004 - beyond, floats skip integers
         return f"n{int(value)}"
     return f"n{value!r}"
 
@@ -255,7 +259,8 @@ _KEYED = re.compile(
       )
       \\?["']?\ ?[:=\#]?\ ?
       (?:\\?"[^"\\]*\\?"|'[^']*'|[\d.]+(?:\s?(?:of|/)\s?\d+)?|(?<=[:=\#\ ])[\w.-]*\d[\w.-]*)
-    | (?:req|request|trace|span|batch|msg|message|worker|call|corr|event|run|txn)[-_](?=[a-z]*\d)[0-9a-z]{6,}
+    | (?:req|request|trace|span|batch|msg|message|worker|agent|call|corr|event|run|txn)
+      [-_](?=[a-z]*\d)[0-9a-z]{6,}
     )""",
 )
 _CUES = (
@@ -289,7 +294,9 @@ _DASHED_CUES = (
 )
 _NEW_IDS = re.compile(
     r"""(?x)["']?\b(?:(?:\w+_)?(?:id|ids|key|number|url|link|ts|sha|hash)|[a-z]\w*Id|ID)["']?\s?[:=]\s?
-        (?:"[^"]*"|'[^']*'|[\w./:-]*\d[\w./:-]*) | \#\d+""",
+        (?:"[^"]*"|'[^']*'|[\w./:-]*\d[\w./:-]*)
+      | \#\d+
+      | (?<![a-z])(?:agent|worker|task|job|batch|run|thread)[-_][\w-]*\d[\w-]*""",
 )
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|/tmp/[\w.-]*[\w/.-]*|tmp[a-z0-9_]{8}\b")
 

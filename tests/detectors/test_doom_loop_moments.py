@@ -152,6 +152,13 @@ def attempt_in_the_url() -> Stream:
     return stream
 
 
+def workers_started_again() -> Stream:
+    stream = Stream()
+    for n in range(9):
+        stream.call("spawn_agent", {"prompt": "explore"}, ok=f"started agent-{n}, 1 in background")
+    return stream
+
+
 def error_that_calls_itself_a_success() -> Stream:
     return Stream().times(9, "run_status", {"id": 1}, ok="Error: no such run, still waiting for it")
 
@@ -181,6 +188,7 @@ SEEN = [
     (thoughts_in_between, 5, None, 9),
     (results_handed_over_as_user_turns, 3, None, 4),
     (attempt_in_the_url, 3, 5, 6),
+    (workers_started_again, 3, None, 5),
     (error_that_calls_itself_a_success, 3, None, 4),
 ]
 
@@ -309,7 +317,13 @@ def ticker() -> Stream:
     return stream
 
 
+def sleeps_within_the_command() -> Stream:
+    command = "sleep 30; kubectl get pods"
+    return Stream().times(8, "bash", {"command": command}, ok="web 0/1 Creating")
+
+
 QUIET = [
+    sleeps_within_the_command,
     edits_between_runs,
     heredocs_between_runs,
     progress_in_a_poll,
