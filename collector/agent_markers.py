@@ -60,25 +60,29 @@ _SERVICE: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=65536)
+_NAME_CHARS: Final = 200  # what is remembered of names stays small, whatever a sender makes up
+
+
 def is_agent_key(key: str) -> bool:
     """Tell whether an attribute of this name occurs on spans or log records of agents."""
-    return _KEY.fullmatch(key) is not None
+    return _matches(_KEY, key[:_NAME_CHARS])
 
 
-@lru_cache(maxsize=4096)
 def is_agent_scope(scope: str) -> bool:
     """Tell whether an instrumentation scope of this name emits spans of agents."""
-    return _SCOPE.fullmatch(scope) is not None
+    return _matches(_SCOPE, scope[:_NAME_CHARS])
+
+
+def is_agent_name(name: str) -> bool:
+    """Tell whether a span, span event or log event of this name comes from an agent."""
+    return _matches(_NAME, name[:_NAME_CHARS])
+
+
+def is_agent_service(service: str) -> bool:
+    """Tell whether a service of this name is a command line agent."""
+    return _matches(_SERVICE, service[:_NAME_CHARS])
 
 
 @lru_cache(maxsize=16384)
-def is_agent_name(name: str) -> bool:
-    """Tell whether a span, span event or log event of this name comes from an agent."""
-    return _NAME.fullmatch(name) is not None
-
-
-@lru_cache(maxsize=4096)
-def is_agent_service(service: str) -> bool:
-    """Tell whether a service of this name is a command line agent."""
-    return _SERVICE.fullmatch(service) is not None
+def _matches(pattern: re.Pattern[str], text: str) -> bool:
+    return pattern.fullmatch(text) is not None

@@ -140,9 +140,13 @@ _ENDINGS: Final = (
 )
 
 
-@lru_cache(maxsize=65536)
 def is_content_key(key: str) -> bool:
     """Tell whether an attribute of this name may hold what somebody wrote: all that are not known better."""
+    return len(key) > _MAX_TOKEN or _is_content_key(key)
+
+
+@lru_cache(maxsize=8192)
+def _is_content_key(key: str) -> bool:
     return _STRUCTURE.fullmatch(key) is None
 
 

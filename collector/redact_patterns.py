@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+# What may stand before a secret: no letter or digit, unless that is the end of an escape in JSON or a URL.
+BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
+
+# A JWT's characters may come before it as well; a run of them is tried once, not from each `eyJ` in it.
+_RUN_BOUNDARY: Final = BOUNDARY.replace("[A-Za-z0-9]", "[A-Za-z0-9_\\-]")
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One kind of secret: `pattern` matches all of it, after `BOUNDARY`; each match has one of `hints`."""
+    """One kind of secret: `pattern` matches all of it, after `boundary`; each match has one of `hints`."""
 
     kind: str
     hints: tuple[str, ...]
     pattern: str
+    boundary: str = BOUNDARY
 
 
 # The vendors' documentation and the rule sets of public secret scanners are the source of the prefixes;
@@ -86,18 +93,17 @@ SHAPES: Final = (
     Shape("supabase", ("sbp_", "sb_secret_"), r"sb(?:p|_secret)_[A-Za-z0-9_]{20,}"),
     Shape("postman", ("PMAK-",), r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
     Shape("age", ("AGE-SECRET-KEY-1",), r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
-    Shape("jwt", ("eyJ",), r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?"),
+    Shape(
+        "jwt", ("eyJ",), r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?", _RUN_BOUNDARY
+    ),
 )
-
-# What may stand before a secret: no letter or digit, unless that is the end of an escape in JSON or a URL.
-BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
 
 # Where only a part of the match is secret.
 PRIVATE_KEY: Final = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 PRIVATE_KEY_END: Final = r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 
 # A URL with a password in it, slashes escaped or not; an `@` inside the password counts to it.
-URL: Final = r"[A-Za-z][A-Za-z0-9+.\-]*:(?:\\*/){2}[^\s/:@\"'<>\\]*:[^\s/\"'<>\\]+@"
+URL: Final = r"[A-Za-z][A-Za-z0-9+.\-]{0,20}:(?:\\*/){2}[^\s/:@\"'<>\\]*:[^\s/\"'<>\\]+@"
 
 BEARER: Final = r"(?i:bearer)\s+[A-Za-z0-9._~+/=\-]{8,}"
 BASIC: Final = r"(?i:basic)\s+[A-Za-z0-9+/=_\-]{8,}"
@@ -160,19 +166,28 @@ _STRONG: Final = re.compile(
     r".*(?:pass|pwd|key|client_?secret|(?:access|auth|refresh|session|bearer)_?token).*"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAME_CHARS: Final = 128  # of a name, its end decides; what is remembered of names stays small
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 
 
-@lru_cache(maxsize=65536)
 def is_secret_name(name: str) -> bool:
     """Tell whether what this name holds is secret: `db.password`, `X-Api-Key`; not `max_tokens`."""
+    return _is_secret_name(name[-_NAME_CHARS:])
+
+
+def is_strong_name(name: str) -> bool:
+    """Tell whether the name says so plainly that a value in running text is taken to be secret too."""
+    return _is_strong_name(name[-_NAME_CHARS:])
+
+
+@lru_cache(maxsize=8192)
+def _is_secret_name(name: str) -> bool:
     words = _words(name)
     return _SECRET_NAME.fullmatch(words) is not None and _HARMLESS.fullmatch(words) is None
 
 
 @lru_cache(maxsize=4096)
-def is_strong_name(name: str) -> bool:
-    """Tell whether the name says so plainly that a value in running text is taken to be secret too."""
+def _is_strong_name(name: str) -> bool:
     return _STRONG.fullmatch(_words(name)) is not None
 
 

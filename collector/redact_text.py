@@ -79,7 +79,7 @@ class TextRedactor:
         self._name = re.compile(name_pattern(extra_keys), re.ASCII)
         self._private = re.compile(rf"{PRIVATE_KEY}(?:[\s\S]*?{PRIVATE_KEY_END}|[\s\S]*)")
         self._shapes = (
-            *(_shape(shape.kind, shape.hints, BOUNDARY + f"(?:{shape.pattern})") for shape in SHAPES),
+            *(_shape(shape.kind, shape.hints, shape.boundary + f"(?:{shape.pattern})") for shape in SHAPES),
             *(_shape("pattern", (), pattern) for pattern in extra_patterns),
             _Compiled((":/", ":\\"), re.compile(URL, re.ASCII), _without_password),
             _Compiled(("=",), re.compile(BOUNDARY + SIGNED, re.ASCII), _without_signature),

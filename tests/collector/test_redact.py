@@ -323,6 +323,28 @@ def test_basic_credentials_are_told_from_words() -> None:
     assert REDACTOR.text("Basic knowledge of things") == "Basic knowledge of things"
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "x",
+        "-eyJ",
+        "token: ",
+        'password="',
+        'password=\\"',
+        "sk-",
+        "-----BEGIN ",
+        "http://a:",
+        "a_",
+        "\\",
+        "secret_",
+    ],
+)
+def test_texts_made_to_be_slow_come_to_an_end(piece: str) -> None:
+    text = piece * (128 * 1024 // len(piece))  # a search that starts anew at each piece would take minutes
+    for whole in (text, f"token{text}", f"{text}://{text}"):
+        assert REDACTOR.text(REDACTOR.text(whole)) == REDACTOR.text(whole)
+
+
 # --- hash-only mode
 
 
