@@ -52,6 +52,7 @@ _NEVER = 1 << 30
 _SEVERITIES = tuple(Severity)
 _NOTE, _ALARM, _CONFIRMED = range(3)
 _RUNS_KEPT = 8
+_MODELS_KEPT = 4
 _SHORT_CHARS = 200
 _JITTER_NS = 2_000_000_000
 _BACK_OFF = 1.25
@@ -152,6 +153,7 @@ class DoomLoop:
         self._pacing = Pacing()
         self._cycles = Cycles()
         self._ranges = Ranges()
+        self._failing: list[int] = []
 
     def observe(self, step: Step) -> Sequence[Finding]:
         """Take one step in; return the streaks that it completed or carried on noticeably."""
@@ -161,9 +163,8 @@ class DoomLoop:
                 return ()
             return self._late_call(step) if step.late else self._call(step)
         if kind is Kind.MODEL_CALL or kind is Kind.COMPACTION:
-            self._pacing.pass_time(step)
-            self._spent = self._spent.plus_model(step)
-        elif kind is Kind.USER_TURN and not step.late and not self._is_fed_back(step):
+            return self._model(step)
+        if kind is Kind.USER_TURN and not step.late and not self._is_fed_back(step):
             self._pacing.pass_time(step)
             self._enter_run(step)
             self._forget()
@@ -218,6 +219,7 @@ class DoomLoop:
             "pacing": self._pacing.json(),
             "cycles": self._cycles.json(),
             "ranges": self._ranges.json(),
+            "failing": list(self._failing),
         }
 
     def restore(self, state: Json) -> None:
@@ -236,6 +238,7 @@ class DoomLoop:
         self._pacing = Pacing.load(saved["pacing"])
         self._cycles = Cycles.load(saved["cycles"])
         self._ranges = Ranges.load(saved["ranges"])
+        self._failing = list(saved["failing"])
 
     def _enter_run(self, step: Step) -> None:
         """A run that was never seen ends the streaks of the runs before it."""
@@ -300,6 +303,34 @@ class DoomLoop:
         findings = [*self._cycle(now), *self._sweep(now)]
         findings.extend(self._repeat(now, streak) if streak is not None else self._begin(now))
         return findings
+
+    def _model(self, step: Step) -> Sequence[Finding]:
+        """Account for a model call or a compaction, and follow those that keep failing.
+
+        Each failure makes the context longer that made it fail: a loop of the second order.
+        """
+        self._pacing.pass_time(step)
+        self._spent = self._spent.plus_model(step)
+        failed = step.outcome in (Outcome.ERROR, Outcome.SOFT_ERROR)
+        if step.late or not (failed or self._failing):
+            return ()
+        call = Call(hash64(f"{step.kind}\x1e{step.model or ''}"))
+        if not failed:
+            if call.signature in self._failing:
+                self._failing.remove(call.signature)
+                self._streaks.pop(call.signature)
+            return ()
+        flags, body = _evidence(step, call)
+        told = _information(call, flags, body, makes_things=False)
+        now = _Occurrence(step, call, Role.OTHER, flags, body, told, Mark.of(step))
+        self._pacing.attempt += 1
+        if call.signature not in self._failing:
+            self._failing = [*self._failing, call.signature][-_MODELS_KEPT:]
+        streak = self._streaks.touch(call.signature)
+        if streak is None or streak.information != told:
+            return self._begin(now)
+        now.flags |= self._patience(now)
+        return self._repeat(now, streak)
 
     def _end_or_keep(self, now: _Occurrence, streak: Streak | None) -> Streak | None:
         """End what this call ends: all streaks, its own, or none; return its own if that goes on."""
@@ -416,7 +447,8 @@ class DoomLoop:
         if rank < 0 or not streak.said().due(rank, count):
             return ()
         what = "refusal" if flags & _DENIED else "error" if flags & _FAILURE else "result"
-        summary = f"{now.step.tool}: same call, same {what} {count} times, nothing changed in between"
+        name = now.step.tool or now.step.kind.value
+        summary = f"{name}: same call, same {what} {count} times, nothing changed in between"
         evidence: dict[str, Json] = {
             "rule": "repeat" if streak.foreign <= 1 else "interleaved",
             "count": count,

@@ -284,6 +284,8 @@ class Engine:
     def _merge(self, old: str, new: str) -> list[Finding]:
         """Hand the scopes of `old` to `new`; say again, as revisions, what was said under `old`."""
         findings: list[Finding] = []
+        if old == new:
+            return findings
         for key in sorted(self._sessions.get(old, ())):
             past = self._remove(key)
             if past is None:

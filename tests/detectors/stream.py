@@ -49,9 +49,10 @@ class Stream:
         )
         return self
 
-    def model(self, tokens: int | None = None, *, cost: float | None = None) -> Stream:
+    def model(self, tokens: int | None = None, *, cost: float | None = None, **more: Any) -> Stream:  # noqa: ANN401 - fields of Step
         """Add a model call."""
-        self._add(Kind.MODEL_CALL, 0.0, usage=Usage(input_tokens=tokens, output_tokens=tokens), cost_usd=cost)
+        usage = Usage(input_tokens=tokens, output_tokens=tokens)
+        self._add(more.pop("kind", Kind.MODEL_CALL), 0.0, usage=usage, cost_usd=cost, **more)
         return self
 
     def user(self, *, agent: str | None = "main", after: float = 5.0) -> Stream:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from collector.step import Json, Outcome
+from collector.step import Json, Kind, Outcome
 from detectors.doom_loop import DoomLoop, DoomLoopConfig
 from detectors.protocol import Finding, Severity
 from tests.detectors.stream import Stream, first, judged
@@ -156,6 +156,13 @@ def workers_started_again() -> Stream:
     stream = Stream()
     for n in range(9):
         stream.call("spawn_agent", {"prompt": "explore"}, ok=f"started agent-{n}, 1 in background")
+    return stream
+
+
+def compaction_that_fails() -> Stream:
+    stream = Stream()
+    for _ in range(9):
+        stream.model(kind=Kind.COMPACTION, outcome=Outcome.ERROR, error="prompt is too long")
     return stream
 
 
@@ -346,6 +353,16 @@ QUIET = [
 @pytest.mark.parametrize("stream", QUIET, ids=lambda stream: stream.__name__)
 def test_a_healthy_stream_is_left_alone(stream: Callable[[], Stream]) -> None:
     assert first(judged(stream().steps), "warning", "critical") is None
+
+
+def test_a_compaction_that_keeps_failing_is_a_loop_until_it_succeeds() -> None:
+    stream = compaction_that_fails()
+    severities = [finding.severity.value for finding in (found for _, found in judged(stream.steps))]
+    assert severities == ["info", "critical", "critical"]
+    healed = Stream()
+    for _ in range(9):
+        healed.model(outcome=Outcome.ERROR, error="prompt is too long").model(outcome=Outcome.OK)
+    assert judged(healed.steps) == []
 
 
 def test_a_streak_is_one_finding_that_is_said_again_when_it_doubles() -> None:

@@ -178,7 +178,11 @@ def test_two_halves_of_a_streak_become_one() -> None:
 
 
 def test_a_merge_of_what_is_unknown_is_nothing() -> None:
-    assert engine().apply(SessionsMerged("a", "b")) == []
+    judge = engine()
+    feed(judge, loop(4, session="a"))
+    assert judge.apply(SessionsMerged("x", "b")) == []
+    assert judge.apply(SessionsMerged("a", "a")) == []
+    assert len(judge) == 1
 
 
 def test_the_end_of_a_run_ends_its_streaks() -> None:
