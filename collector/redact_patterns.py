@@ -15,6 +15,9 @@ from typing import Final
 # What may stand before a secret: no letter or digit, unless that is the end of an escape in JSON or a URL.
 BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
 
+# The same for RE2, which cannot look behind: here it is part of the match.
+_SEARCHED_BOUNDARY: Final = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9A-Fa-f]+|%[0-9A-Fa-f]+)"
+
 # A JWT's characters may come before it as well; a run of them is tried once, not from each `eyJ` in it.
 _RUN_BOUNDARY: Final = BOUNDARY.replace("[A-Za-z0-9]", "[A-Za-z0-9_\\-]")
 
@@ -60,7 +63,11 @@ SHAPES: Final = (
         r"gh[pousr]_[A-Za-z0-9]{20,}"
         r"|github_pat_[A-Za-z0-9_]{22,}",
     ),
-    Shape("gitlab", ("gl",), r"gl(?:pat|dt|rt|cbt|ptt|soat|ft|agent)-[A-Za-z0-9_\-]{20,}"),
+    Shape(
+        "gitlab",
+        ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glsoat-", "glft-", "glagent-"),
+        r"gl(?:pat|dt|rt|cbt|ptt|soat|ft|agent)-[A-Za-z0-9_\-]{20,}",
+    ),
     Shape(
         "slack",
         ("xox", "xapp-", "hooks.slack.com"),
@@ -106,7 +113,8 @@ PRIVATE_KEY_END: Final = r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 URL: Final = r"[A-Za-z][A-Za-z0-9+.\-]{0,20}:(?:\\*/){2}[^\s/:@\"'<>\\]*:[^\s/\"'<>\\]+@"
 
 BEARER: Final = r"(?i:bearer)\s+[A-Za-z0-9._~+/=\-]{8,}"
-BASIC: Final = r"(?i:basic)\s+[A-Za-z0-9+/=_\-]{8,}"
+# Base64 that is lower case only is a word of the language: "basic understanding".
+BASIC: Final = r"(?i:basic)\s+[A-Za-z0-9+/=_\-]*[A-Z0-9+/=][A-Za-z0-9+/=_\-]*"
 
 # Parts of connection strings of Azure and of signed URLs: the name alone makes the value secret.
 SIGNED: Final = r"(?:AccountKey|SharedAccessKey|sig|X-Amz-Signature|X-Goog-Signature)=[A-Za-z0-9+/=%_\-]{16,}"
@@ -136,7 +144,8 @@ def candidates(extra_keys: tuple[str, ...], extra_patterns: tuple[str, ...]) -> 
     Repetitions lose their counts, because RE2 unrolls them and compiles ten times longer: Arrow compiles the
     pattern anew for each call. Word ends go with them, since they may now fall inside a match.
     """
-    own = (*(shape.pattern for shape in SHAPES), URL, BEARER, BASIC, SIGNED)
+    shapes = "|".join((*(shape.pattern for shape in SHAPES), SIGNED))
+    own = (f"{_SEARCHED_BOUNDARY}(?:{shapes})", URL, BEARER, BASIC)
     return "|".join(
         (
             PRIVATE_KEY,

