@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from collector.conventions.observation import NO_USAGE, Answer, Ask, Observation, Telling
+from collector.conventions.generic import is_control
+from collector.conventions.observation import NO_USAGE, Answer, Ask, ModelFacts, Observation, Telling
 from collector.conventions.opencode import ASKED, RAN
 from collector.conventions.values import BARE
 from collector.step import Json, Kind, Outcome, Step, Usage
 
 PARTIAL: Final = "$partial"
 SLACK_NS: Final = 5_000_000  # clocks and rounding: a log's duration is in whole milliseconds
+HANDOFF: Final = ("transfer_to_", "transfer_back_to_", "handoff_to_")
 _SEPARATOR: Final = re.compile(r"[.\-:/]|__")
 
 
@@ -204,3 +206,35 @@ def innermost_usage(parts: Sequence[Observation]) -> Usage:
 def first_told(values: Iterable[str | None]) -> str | None:
     """The first that is not empty."""
     return next((value for value in values if value), None)
+
+
+def is_handover(tool: str) -> bool:
+    """Whether a tool that only a message shows is control flow: a hand-off to another agent, a final answer."""
+    return is_control(tool) or tool.startswith(HANDOFF)
+
+
+def step_identity(observation: Observation, call_id: str) -> str:
+    """A step's identity by the record that told of it first: span, else session and call, else the record."""
+    if not observation.is_log and observation.trace_id:
+        return observation.trace_id + observation.span_id
+    if call_id and observation.session:
+        return f"{observation.session}:{call_id}"
+    return f"{observation.identity:016x}"
+
+
+def same_model_call(entry: Entry, observation: Observation, facts: ModelFacts) -> bool:
+    """Whether two instrumentations told of one model call: one response, or the same tokens at the same time."""
+    for part in entry.parts:
+        told = part.model
+        if told is None:
+            continue
+        if told.response_id and told.response_id == facts.response_id:
+            return True
+        if not (contains(entry, observation) or contains(observation, entry)):
+            continue
+        mine, theirs = facts.usage, told.usage
+        if mine.output_tokens is None or theirs.output_tokens is None:
+            return part.session == observation.session and bool(part.session)
+        if (mine.input_tokens, mine.output_tokens) == (theirs.input_tokens, theirs.output_tokens):
+            return True
+    return False

@@ -66,7 +66,7 @@ def _span_tool(record: Record) -> ToolFacts:
         failed = True
     message = (
         read_message({"role": "user", "parts": response.get("responseParts")})
-        if isinstance(response, Mapping)
+        if isinstance(response, dict)
         else None
     )
     text = message.answers[0].text if message and message.answers else seen.text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -105,7 +104,7 @@ def observe(record: Record, convention: str) -> Observation | None:
         tool = tool_facts(record)
         if is_control(tool.name) or not tool.name:
             return base(record, Telling.CONTEXT, convention)
-        return replace_tool(base(record, telling, convention), tool)
+        return base(record, telling, convention, tool=tool)
     if telling is Telling.MODEL:
         facts = model_facts(record)
         if is_compaction(record):
@@ -114,11 +113,6 @@ def observe(record: Record, convention: str) -> Observation | None:
     if telling is Telling.AGENT:
         return base(record, telling, convention, model=agent_facts(record), name=agent_name(record))
     return base(record, telling, convention)
-
-
-def replace_tool(observation: Observation, tool: ToolFacts) -> Observation:
-    """The same observation with facts of a tool call."""
-    return replace(observation, tool=tool)
 
 
 def base(
@@ -359,7 +353,7 @@ def _id_in_envelope(raw: str) -> str:
     if "tool_call_id" not in raw:
         return ""
     kwargs = parse_object(raw).get("kwargs")
-    inner = kwargs.get("tool_call_id") if isinstance(kwargs, Mapping) else None
+    inner = kwargs.get("tool_call_id") if isinstance(kwargs, dict) else None
     return inner if isinstance(inner, str) else ""
 
 
@@ -431,7 +425,7 @@ def usage_in(fields: Mapping[str, Json]) -> Usage:
     """Tokens out of a usage object of any provider or client library."""
     details = next(
         (inner for key in ("input_token_details", "prompt_tokens_details", "input_tokens_details")
-         if isinstance(inner := fields.get(key), Mapping)), {},
+         if isinstance(inner := fields.get(key), dict)), {},
     )  # fmt: skip
     cached = _count(details, "cache_read", "cached_tokens")
     if cached is None:
@@ -522,16 +516,16 @@ def _offered_names(value: Json) -> list[str]:
         return _offered_names(parse(value)) if value[:1] in ("{", "[") else [value] if value else []
     if isinstance(value, list):
         return [name for item in value for name in _offered_names(item)]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return []
     for key in ("functionDeclarations", "function_declarations"):
         if isinstance(value.get(key), list):
             return _offered_names(value[key])
     function = value.get("function", value.get("toolSpec"))
-    name = (function if isinstance(function, Mapping) else value).get("name")
+    name = (function if isinstance(function, dict) else value).get("name")
     if isinstance(name, str):
         return [name]
-    return [key for key, item in value.items() if isinstance(item, Mapping)]
+    return [key for key, item in value.items() if isinstance(item, dict)]
 
 
 _FLAT_TOOL: Final = re.compile(
@@ -622,7 +616,7 @@ def _split_events(attributes: Mapping[str, str], tail: Tail) -> tuple[Tail, tupl
     if not isinstance(events, list) or not events:
         return tail, ()
     last = events[-1]
-    name = last.get("event.name") if isinstance(last, Mapping) else ""
+    name = last.get("event.name") if isinstance(last, dict) else ""
     if name not in {"gen_ai.choice", "gen_ai.assistant.message"}:
         return tail, ()
     return tail_of(events[:-1]), output_of([last])[0]
@@ -674,14 +668,14 @@ def _message_log(record: Record, convention: str, name: str) -> Observation | No
     fields: dict[str, str] = dict(record.attributes)
     if record.body:
         opened = parse(record.body)
-        if isinstance(opened, Mapping):
+        if isinstance(opened, dict):
             fields["message"] = record.body
             for key in ("id", "finish_reason"):
                 value = opened.get(key)
                 if isinstance(value, str):
                     fields[key] = value
             inner = opened.get("message")
-            if isinstance(inner, Mapping) and name == "gen_ai.choice":
+            if isinstance(inner, dict) and name == "gen_ai.choice":
                 fields["message"] = record.body
         else:
             fields["content"] = record.body

@@ -43,7 +43,7 @@ def read(record: Record) -> Observation | None:
 def _whole_run(record: Record) -> Observation:
     """`Agent.run` has the whole conversation in its output, as reprs of messages."""
     output = parse(record.attributes.get("output.value", ""))
-    messages = output.get("messages") if isinstance(output, Mapping) else None
+    messages = output.get("messages") if isinstance(output, dict) else None
     history = (
         [parse_repr(item) if isinstance(item, str) else item for item in messages]
         if isinstance(messages, list)

@@ -62,7 +62,7 @@ def read_message(value: Json) -> Message | None:
         return parts[-1] if parts else None
     if isinstance(value, str):
         return Message("", [value], [], [])
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     value = _bared(value)
     message = Message(_role(value), [], [], [])
@@ -74,9 +74,9 @@ def read_message(value: Json) -> Message | None:
 def _bared(value: Mapping[str, Json]) -> Mapping[str, Json]:
     for _ in range(3):
         inner = value.get("kwargs") if "lc" in value else value.get("data") if "type" in value else None
-        if not isinstance(inner, Mapping):
+        if not isinstance(inner, dict):
             inner = value.get("message")
-            if not isinstance(inner, Mapping):
+            if not isinstance(inner, dict):
                 return value
         value = inner
     return value
@@ -98,7 +98,7 @@ def _role(value: Mapping[str, Json]) -> str:
 def _read_body(value: Mapping[str, Json], message: Message) -> None:
     extra = value.get("additional_kwargs")
     answered = _text(value, "tool_call_id") or (
-        _text(extra, "tool_call_id") if isinstance(extra, Mapping) else ""
+        _text(extra, "tool_call_id") if isinstance(extra, dict) else ""
     )
     content = value.get("parts", value.get("content", value.get("_content", value.get("blocks"))))
     if message.role in {"tool", "function", "ToolMessage", "MessageRole.TOOL", "tool-response"} or answered:
@@ -110,7 +110,7 @@ def _read_body(value: Mapping[str, Json], message: Message) -> None:
                 )
                 return
     calls = value.get("tool_calls")
-    if not calls and isinstance(extra, Mapping) and not (isinstance(content, list) and _holds_calls(content)):
+    if not calls and isinstance(extra, dict) and not (isinstance(content, list) and _holds_calls(content)):
         calls = extra.get("tool_calls")
     if isinstance(calls, list):
         for call in calls:
@@ -121,21 +121,21 @@ def _read_body(value: Mapping[str, Json], message: Message) -> None:
         for part in content:
             if isinstance(part, str):
                 message.texts.append(part)
-            elif isinstance(part, Mapping):
+            elif isinstance(part, dict):
                 _read_part(part, message)
-    elif isinstance(content, Mapping):
+    elif isinstance(content, dict):
         inner = content.get("parts", content.get("content"))
         if isinstance(inner, list):
             _read_body({"role": message.role, "parts": inner}, message)
 
 
 def _holds_calls(parts: list[Json]) -> bool:
-    return any(isinstance(part, Mapping) and part.get("block_type") == "tool_call" for part in parts)
+    return any(isinstance(part, dict) and part.get("block_type") == "tool_call" for part in parts)
 
 
 def _holds_answers(parts: list[Json]) -> bool:
     return any(
-        isinstance(part, Mapping)
+        isinstance(part, dict)
         and (part.get("type") in {"tool_call_response", "tool-result", "tool_result"} or "toolResult" in part
              or part.get("_class") == "ToolCallResult" or "functionResponse" in part or "function_response" in part or "tool_call_result" in part)
         for part in parts
@@ -165,12 +165,12 @@ def _read_part(part: Mapping[str, Json], message: Message) -> None:
         return
     for key in ("toolUse", "functionCall", "function_call", "tool_call"):
         inner = part.get(key)
-        if isinstance(inner, Mapping):
+        if isinstance(inner, dict):
             _read_call(inner, message)
             return
     for key in ("toolResult", "functionResponse", "function_response", "tool_call_result"):
         inner = part.get(key)
-        if isinstance(inner, Mapping):
+        if isinstance(inner, dict):
             _read_answer(inner, message)
             return
     if "role" in part or "_role" in part or kind in {"human", "ai", "system", "tool"}:
@@ -181,13 +181,13 @@ def _read_part(part: Mapping[str, Json], message: Message) -> None:
 
 
 def _read_call(call: Json, message: Message) -> None:
-    if not isinstance(call, Mapping):
+    if not isinstance(call, dict):
         return
     inner = call.get("toolCall")
-    if isinstance(inner, Mapping):
+    if isinstance(inner, dict):
         call = inner
     function = call.get("function")
-    source = function if isinstance(function, Mapping) else call
+    source = function if isinstance(function, dict) else call
     name = _text(source, "name", "toolName", "tool_name")
     if not name:
         return
@@ -204,14 +204,14 @@ def _read_call(call: Json, message: Message) -> None:
 
 def _read_answer(part: Mapping[str, Json], message: Message) -> None:
     origin = part.get("origin")
-    source = origin if isinstance(origin, Mapping) else part
+    source = origin if isinstance(origin, dict) else part
     call_id = _text(source, "id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id")
     if part.get("type") == "function_call_output":
         call_id = _text(part, "call_id")
     content = next(
         (part[key] for key in ("response", "result", "output", "content") if part.get(key) is not None), None
     )
-    if isinstance(content, Mapping) and content.keys() == {"type", "value"}:
+    if isinstance(content, dict) and content.keys() == {"type", "value"}:
         kind, content = content["type"], content["value"]
         if isinstance(kind, str) and kind.startswith("error"):
             _answer(message, call_id, _text(part, "toolName", "name"), content, failed=True)
@@ -225,9 +225,9 @@ def _read_answer(part: Mapping[str, Json], message: Message) -> None:
 
 def _answer(message: Message, call_id: str, name: str, content: Json, failed: bool | None) -> None:
     if isinstance(content, list) and all(
-        isinstance(part, Mapping) and part.get("block_type") == "text" for part in content
+        isinstance(part, dict) and part.get("block_type") == "text" for part in content
     ):
-        content = "\n".join(_text(part, "text") for part in content if isinstance(part, Mapping))
+        content = "\n".join(_text(part, "text") for part in content if isinstance(part, dict))
     seen = (
         told_by_text(content[:MAX_TEXT])
         if isinstance(content, str)
@@ -277,14 +277,14 @@ def _objects_from(raw: str, start: int) -> Iterator[Json]:
 
 def history_in(value: Json) -> list[Json]:
     """Find the list of messages in what was recorded as a model call's input."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for key in ("messages", "input", "contents", "prompt", "chat_history"):
             inner = value.get(key)
             if isinstance(inner, list) and inner:
                 return inner[0] if isinstance(inner[0], list) else inner
             if isinstance(inner, str) and inner:
                 return [{"role": "user", "content": inner}]
-            if isinstance(inner, Mapping):
+            if isinstance(inner, dict):
                 return history_in(inner)
         return [value] if "role" in value or "content" in value else []
     if isinstance(value, list):
@@ -351,7 +351,7 @@ def output_of(value: Json) -> tuple[tuple[Ask, ...], str | None]:
 
 
 def _outputs(value: Json) -> Iterable[Json]:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for key in (
             "choices",
             "generations",
@@ -370,7 +370,7 @@ def _outputs(value: Json) -> Iterable[Json]:
                 and not (key == "content" and ("role" in value or "type" in value))
             ):
                 return inner[0] if isinstance(inner[0], list) else inner
-            if isinstance(inner, Mapping) and key in {"output", "response"}:
+            if isinstance(inner, dict) and key in {"output", "response"}:
                 return _outputs(inner)
         return [value]
     if isinstance(value, list):
@@ -434,7 +434,7 @@ def _unflat(fields: Mapping[str, str]) -> Message:
             message,
             call_id,
             fields.get("name", ""),
-            content if isinstance(content, str | list | Mapping) else text,
+            content if isinstance(content, str | list | dict) else text,
             None,
         )
         message.texts = []
@@ -449,7 +449,7 @@ def _open_texts(message: Message) -> None:
     if (
         isinstance(value, list)
         and value
-        and all(isinstance(item, Mapping) and ("type" in item or "text" in item) for item in value)
+        and all(isinstance(item, dict) and ("type" in item or "text" in item) for item in value)
     ):
         del message.texts[0]
         _read_body({"role": message.role, "content": value}, message)
@@ -485,7 +485,7 @@ def _from_event(role: str, fields: Mapping[str, str]) -> Message | None:
     raw = fields.get("message") or fields.get("content") or ""
     value: Json = parse(raw) if raw[:1] in ("{", "[") else raw
     holder: dict[str, Json] = {"role": role}
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         holder.update(value)
         holder["role"] = role if role == "tool" else value.get("role") or role
     elif raw:

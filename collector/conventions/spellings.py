@@ -12,10 +12,10 @@ class Ladder:
     """Attribute names that mean one thing, best first."""
 
     keys: tuple[str, ...]
-    _ranks: dict[str, int] = field(init=False, repr=False, compare=False)
+    _set: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_ranks", {key: rank for rank, key in enumerate(self.keys)})
+        object.__setattr__(self, "_set", frozenset(self.keys))
 
     def find(self, attributes: Mapping[str, str]) -> tuple[str, int]:
         """Return the best attribute that is there and not empty, and its rank; `("", len(keys))` if none is.
@@ -23,12 +23,15 @@ class Ladder:
         >>> Ladder(("a", "b")).find({"b": "2", "c": "3"})
         ('2', 1)
         """
-        found = attributes.keys() & self._ranks.keys()
-        best, rank = "", len(self.keys)
-        for key in found:
-            if self._ranks[key] < rank and attributes[key]:
-                best, rank = attributes[key], self._ranks[key]
-        return best, rank
+        best = attributes.get(self.keys[0])
+        if best:
+            return best, 0
+        if not self._set.isdisjoint(attributes):
+            for rank, key in enumerate(self.keys):
+                value = attributes.get(key)
+                if value:
+                    return value, rank
+        return "", len(self.keys)
 
     def pick(self, attributes: Mapping[str, str]) -> str:
         """Return the value that `find` finds."""

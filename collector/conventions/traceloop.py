@@ -44,7 +44,7 @@ def read(record: Record) -> Observation | None:
 def _tool_task(record: Record) -> Observation:
     """LlamaIndex: the tool's name is only in the output; a call that failed has no span at all."""
     output = parse(record.attributes.get("traceloop.entity.output", ""))
-    name = output.get("tool_name") if isinstance(output, Mapping) else None
+    name = output.get("tool_name") if isinstance(output, dict) else None
     if not isinstance(name, str) or not name:
         return generic.base(record, Telling.CONTEXT, NAME)
     seen = brought(output)
@@ -62,7 +62,7 @@ def _tool_task(record: Record) -> Observation:
 def _model_task(record: Record) -> Observation:
     """LlamaIndex: a model class's own methods are tasks; one prepares the request, others return the answer."""
     output = parse(record.attributes.get("traceloop.entity.output", ""))
-    if not isinstance(output, Mapping):
+    if not isinstance(output, dict):
         return generic.base(record, Telling.CONTEXT, NAME)
     messages = output.get("messages")
     if isinstance(messages, list) and "tools" in output:
@@ -70,16 +70,16 @@ def _model_task(record: Record) -> Observation:
         facts = ModelFacts(told=tail.told, answers=tail.answers)
         return generic.base(record, Telling.PART, NAME, model=facts)
     message, raw = output.get("message"), output.get("raw")
-    if not isinstance(message, Mapping) or message.get("role") != "assistant":
+    if not isinstance(message, dict) or message.get("role") != "assistant":
         return generic.base(record, Telling.CONTEXT, NAME)
     asks, text = output_of([message])
-    usage = raw.get("usage") if isinstance(raw, Mapping) else None
-    model = raw.get("model") if isinstance(raw, Mapping) else None
+    usage = raw.get("usage") if isinstance(raw, dict) else None
+    model = raw.get("model") if isinstance(raw, dict) else None
     facts = ModelFacts(
         model=model if isinstance(model, str) else None,
         asks=asks,
         text=text,
-        usage=generic.usage_in(usage) if isinstance(usage, Mapping) else ModelFacts().usage,
+        usage=generic.usage_in(usage) if isinstance(usage, dict) else ModelFacts().usage,
         finish_reason="tool_calls" if asks else None,
     )
     return generic.base(record, Telling.MODEL, NAME, model=facts)

@@ -134,7 +134,7 @@ def _json(text: str) -> Json:
 def _plain(value: object) -> Json:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
@@ -144,7 +144,7 @@ def _plain(value: object) -> Json:
 def parse_object(raw: str) -> Mapping[str, Json]:
     """Read a JSON object (or a Python dict literal); anything else is the empty mapping."""
     value = parse(raw)
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def unquote(raw: str) -> str:
@@ -195,10 +195,10 @@ def open_arguments(value: Json, tool: str = "") -> Json:
     for _ in range(MAX_DEPTH):
         if isinstance(value, str):
             inner = parse(value)
-            if not isinstance(inner, Mapping):
+            if not isinstance(inner, dict):
                 return {BARE: value} if value else None
             value = inner
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return None if value is None else {BARE: value}
         opened = _opened(value, tool)
         if opened is value:
@@ -211,27 +211,27 @@ def _opened(value: Mapping[str, Json], tool: str) -> Json:
     keys = value.keys()
     if "inputs" in keys and keys - {"inputs"} <= _ENVELOPE_KEYS and len(keys) > 1:
         inputs = value["inputs"]
-        return inputs if isinstance(inputs, Mapping) else value.get("input_str")
+        return inputs if isinstance(inputs, dict) else value.get("input_str")
     if "input_str" in keys and keys <= _ENVELOPE_KEYS:
         return value["input_str"]
     if ("kwargs" in keys or "args" in keys) and keys <= _CALL_KEYS:
         return _called(value)
-    if keys == {"input", "options"} and isinstance(value["input"], Mapping):
+    if keys == {"input", "options"} and isinstance(value["input"], dict):
         return value["input"]
     params = value.get("params")
-    if isinstance(params, Mapping) and "method" in keys and "arguments" in params:
+    if isinstance(params, dict) and "method" in keys and "arguments" in params:
         return params["arguments"]
     return _named(value, tool)
 
 
 def _called(value: Mapping[str, Json]) -> Json:
     positional, named = value.get("args"), value.get("kwargs")
-    if isinstance(positional, Mapping):
-        return positional if not named else {**positional, **(named if isinstance(named, Mapping) else {})}
+    if isinstance(positional, dict):
+        return positional if not named else {**positional, **(named if isinstance(named, dict) else {})}
     rest = [item for item in positional if not _is_context(item)] if isinstance(positional, list) else []
-    if isinstance(named, Mapping) and (named or not rest):
+    if isinstance(named, dict) and (named or not rest):
         return named if not rest else {**named, "$args": rest}
-    if len(rest) == 1 and isinstance(rest[0], Mapping):
+    if len(rest) == 1 and isinstance(rest[0], dict):
         return rest[0]
     if isinstance(named, str) and named:
         return named
@@ -245,10 +245,10 @@ def _named(value: Mapping[str, Json], tool: str) -> Json:
         return value
     for key in _ARGUMENT_KEYS:
         inner = value.get(key)
-        if isinstance(inner, Mapping | str) and (isinstance(inner, Mapping) or inner[:1] == "{"):
+        if isinstance(inner, dict | str) and (isinstance(inner, dict) or inner[:1] == "{"):
             for name in _NAME_KEYS:
                 told = value.get(name)
-                if isinstance(told, Mapping):
+                if isinstance(told, dict):
                     told = told.get("name")
                 if name in value and (
                     name in ("tool_name", "toolName") or told == tool or _same_tool(told, tool)
@@ -328,7 +328,7 @@ def told_by_text(text: str) -> Brought:
     """Judge a plain text that a tool brought back; a text that is a JSON object is looked into."""
     if text[:1] == "{":
         value = parse(text)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             failed, error = _told_by_object(value)
             if failed is not None:
                 return Brought(text, failed, error=error)
@@ -346,7 +346,7 @@ def brought(value: Json, raw: str | None = None) -> Brought:
     call_id = ""
     opened = value
     for _ in range(MAX_DEPTH):
-        if isinstance(opened, Mapping):
+        if isinstance(opened, dict):
             told, message = _told_by_object(opened)
             if told is not None and failed is not True:
                 failed, error = told, message
@@ -393,8 +393,8 @@ def _result_inside(value: Mapping[str, Json]) -> Json | object:  # noqa: PLR0911
         return value["result"]
     if "blocks" in keys and "tool_name" in keys:
         return value["blocks"]
-    if "update" in keys and "messages" in (update if isinstance(update := value["update"], Mapping) else {}):
-        messages = update["messages"] if isinstance(update, Mapping) else None
+    if "update" in keys and "messages" in (update if isinstance(update := value["update"], dict) else {}):
+        messages = update["messages"] if isinstance(update, dict) else None
         return messages[-1] if isinstance(messages, list) and messages else _NONE
     return _NONE
 
@@ -408,7 +408,7 @@ def _is_message(value: Mapping[str, Json]) -> bool:
 
 
 def _joined(parts: list[Json]) -> Json | object:
-    if len(parts) == 1 and isinstance(parts[0], Mapping):
+    if len(parts) == 1 and isinstance(parts[0], dict):
         part = parts[0]
         if "toolResult" in part:
             return part["toolResult"]
@@ -418,7 +418,7 @@ def _joined(parts: list[Json]) -> Json | object:
             return part
     texts = []
     for part in parts:
-        if not isinstance(part, Mapping):
+        if not isinstance(part, dict):
             return _NONE
         text = part.get("text", part.get("content") if part.get("type") in {"text", "output_text"} else None)
         if not isinstance(text, str):
@@ -433,7 +433,7 @@ def _told_by_object(value: Mapping[str, Json]) -> tuple[bool | None, str | None]
         if isinstance(flag, bool):
             return flag, None
     metadata = value.get("metadata")
-    for holder in (value, metadata) if isinstance(metadata, Mapping) else (value,):
+    for holder in (value, metadata) if isinstance(metadata, dict) else (value,):
         if holder is not value and (holder.get("isError") is True or holder.get("is_error") is True):
             return True, _text_at(value, "output", "error") or None
         for key in _EXIT_KEYS:
@@ -458,7 +458,7 @@ def _told_by_object(value: Mapping[str, Json]) -> tuple[bool | None, str | None]
 
 
 def _message_in(error: Json) -> str:
-    if isinstance(error, Mapping):
+    if isinstance(error, dict):
         message = error.get("message")
         if isinstance(message, str):
             return message

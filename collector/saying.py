@@ -1,0 +1,204 @@
+"""What is said of entries: each step once, then amendments; sessions that merged, runs that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from collector.conventions.observation import Observation
+from collector.joining import (
+    SLACK_NS,
+    Entry,
+    arguments_known,
+    call_id_of,
+    first_told,
+    innermost_usage,
+    outcome_of,
+    overlap_ns,
+    result_text,
+    tool_of,
+)
+from collector.sessions import Trace, session_id
+from collector.state import State
+from collector.step import (
+    Kind,
+    Outcome,
+    RunEnded,
+    Step,
+    StepAmended,
+    StepEvent,
+    StepSeen,
+)
+
+
+class Saying:
+    """Turns entries of which something is new into events."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def said(self) -> list[StepEvent]:
+        events, self._state.events = self._state.events, []
+        seen: list[StepSeen] = []
+        amended: list[StepAmended] = []
+        touched, self._state.touched = self._state.touched, {}
+        ordered = sorted(
+            (e for n in touched if (e := self._state.entries.get(n)) is not None),
+            key=lambda e: (e.start_ns, e.number),
+        )
+        for entry in ordered:
+            if entry.only_part or (entry.wrapper and entry.step is None):
+                continue
+            step = self._step(entry)
+            if entry.step is None:
+                entry.step = step
+                seen.append(StepSeen(step))
+            elif (
+                step := replace(
+                    step,
+                    session_id=entry.step.session_id,
+                    late=entry.step.late,
+                    attempt_id=entry.step.attempt_id or step.attempt_id,
+                    revision=entry.step.revision,
+                )
+            ) != entry.step:
+                entry.step = replace(step, revision=entry.step.revision + 1)
+                amended.append(StepAmended(entry.step))
+        seen.sort(key=lambda event: (event.step.end_ns, event.step.start_ns, event.step.step_id))
+        events.extend(self._lateness(seen))
+        events.extend(amended)
+        events.extend(self._run_ends())
+        return events
+
+    def _lateness(self, seen: list[StepSeen]) -> Iterable[StepEvent]:
+        for event in seen:
+            group = self._state.groups.get(f"s:{event.step.session_id}") or self._state.groups.get(
+                f"t:{event.step.session_id}"
+            )
+            if group is None:
+                yield event
+            elif event.step.end_ns < group.last_end_ns and self._state.live:
+                yield StepSeen(replace(event.step, late=True))
+            else:
+                group.last_end_ns = event.step.end_ns
+                yield event
+
+    def _run_ends(self) -> Iterable[StepEvent]:
+        ended, self._state.ended = self._state.ended, []
+        for trace in ended:
+            if not trace.lone and trace.is_run:
+                yield RunEnded(trace.session or trace.trace_id, trace.trace_id, trace.root_ended_ns)
+
+    def _step(self, entry: Entry) -> Step:
+        trace = self._state.traces.get(entry.trace_id) if entry.trace_id else None
+        best = entry.parts[0] if entry.parts else None
+        session = self._session(entry, trace, best)
+        agent = first_told([*(part.agent for part in entry.parts), entry.agent])
+        step = Step(
+            step_id=entry.step_id,
+            kind=entry.kind,
+            session_id=session,
+            start_ns=entry.start_ns,
+            end_ns=entry.end_ns,
+            run_id=self._run(entry, trace, session),
+            service=best.service if best else "",
+            agent=agent,
+            parent_agent=entry.parent_agent if entry.parent_agent != agent and entry.parent_agent else None,
+            user=first_told([*(part.user for part in entry.parts), trace.user if trace else ""]),
+            trace_id=best.trace_id if best else entry.trace_id,
+            span_id=best.span_id if best else entry.span_id,
+            parent_span_id=best.parent_span_id if best else "",
+            convention=best.convention if best else entry.convention,
+        )
+        if entry.kind is Kind.TOOL_CALL:
+            return self._tool_step(entry, step)
+        if entry.kind is Kind.USER_TURN:
+            return replace(step, text=best.text if best else None, outcome=Outcome.OK)
+        return self._model_step(entry, step)
+
+    def _session(self, entry: Entry, trace: Trace | None, best: Observation | None) -> str:
+        if trace is not None and trace.session:
+            own = next((p.session for p in entry.parts if p.session and p.session_rank == trace.rank), "")
+            return entry.above_session or own or trace.session
+        told = min((p for p in entry.parts if p.session), key=lambda p: p.session_rank, default=None)
+        if told is not None:
+            return told.session
+        for part in entry.parts:
+            other = self._state.traces.get(part.trace_id)
+            if other is not None and other.session:
+                return other.session
+        if entry.session:
+            return entry.session
+        runs = [
+            t for p in entry.parts if (t := self._state.traces.get(p.trace_id)) is not None and not t.lone
+        ]
+        if trace is not None and not trace.lone:
+            runs.insert(0, trace)
+        if runs:
+            runs[0].fallback_used = True
+            return runs[0].trace_id
+        return session_id(trace, best, entry.process)
+
+    def _run(self, entry: Entry, trace: Trace | None, session: str) -> str:
+        told = first_told(part.run for part in entry.parts)
+        if trace is not None and trace.is_run and not trace.lone:
+            return trace.trace_id
+        return told or session
+
+    def _tool_step(self, entry: Entry, step: Step) -> Step:
+        outcome, error = outcome_of(entry)
+        if not entry.attempt_id:
+            entry.attempt_id = self._attempt(entry)
+        return replace(
+            step,
+            tool=tool_of(entry),
+            arguments=arguments_known(entry),
+            result=result_text(entry),
+            call_id=call_id_of(entry) or None,
+            attempt_id=entry.attempt_id or None,
+            outcome=outcome,
+            error=error,
+        )
+
+    def _attempt(self, entry: Entry) -> str:
+        """Calls of one model message are one attempt; without model calls, those that overlap are."""
+        by = self._state.entries.get(entry.asked_by)
+        if by is not None:
+            return by.step_id
+        group = self._state.groups.get(entry.group)
+        if group is None:
+            return ""
+        latest: Entry | None = None
+        for number in reversed(group.models):
+            model = self._state.entries.get(number)
+            if (
+                model is not None
+                and model.end_ns <= entry.start_ns + SLACK_NS
+                and (latest is None or model.end_ns > latest.end_ns)
+            ):
+                latest = model
+        if latest is not None:
+            return latest.step_id
+        for number in reversed(group.calls):
+            call = self._state.entries.get(number)
+            if call is not None and call is not entry and call.attempt_id and overlap_ns(call, entry) > 0:
+                return call.attempt_id
+        return entry.step_id
+
+    def _model_step(self, entry: Entry, step: Step) -> Step:
+        facts = [part.model for part in entry.parts if part.model is not None]
+        failed = any(each.failed for each in facts)
+        return replace(
+            step,
+            outcome=Outcome.ERROR if failed else Outcome.OK,
+            error=first_told(each.error for each in facts) if failed else None,
+            model=first_told(each.model for each in facts),
+            provider=first_told(each.provider for each in facts),
+            usage=innermost_usage(entry.parts),
+            cost_usd=next((each.cost_usd for each in facts if each.cost_usd is not None), None),
+            offered_tools=next((each.offered_tools for each in facts if each.offered_tools), ()),
+            finish_reason="tool_calls"
+            if any(each.asks for each in facts)
+            else first_told(each.finish_reason for each in facts),
+            text=first_told(each.text for each in facts),
+        )

@@ -1,0 +1,195 @@
+"""What is remembered between records: traces, conversations, processes, entries; all of it bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from collector.conventions.observation import Observation
+from collector.joining import (
+    Entry,
+    add_part,
+)
+from collector.messages import MAX_PENDING, Asked, Group
+from collector.sessions import Climb, Trace, climb
+from collector.step import (
+    Kind,
+    SessionsMerged,
+    StepEvent,
+)
+
+MAX_TRACES: Final = 20_000
+MAX_GROUPS: Final = 20_000
+MAX_PROCESSES: Final = 4_096
+MAX_ENTRIES: Final = 50_000
+MAX_RECENT: Final = 128  # calls of one process that another instrumentation may tell of again
+
+
+@dataclass(slots=True)
+class Process:
+    """Recent calls and model calls of one process, and which instrumentations told of them."""
+
+    calls: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
+    models: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
+    tool_sources: set[str] = field(default_factory=set)
+    model_sources: set[str] = field(default_factory=set)
+    hides_failures: bool = False
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the reader did and had to forget, for metrics."""
+
+    observations: int = 0
+    joined: int = 0
+    derived: int = 0
+    forgotten_traces: int = 0
+    forgotten_groups: int = 0
+    forgotten_entries: int = 0
+    joined_too_late: int = 0
+    resent: int = 0
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that the reader knows, least recently touched first, and what is to be said.
+
+    `touched` are entries of which something is new; `waiting_groups` conversations with calls that only messages
+    show; `hold_ns` how long such a call waits for its own record; `live` whether steps are said as they come.
+    """
+
+    live: bool = True
+    hold_ns: int = 0
+    max_traces: int = MAX_TRACES
+    max_entries: int = MAX_ENTRIES
+    traces: OrderedDict[str, Trace] = field(default_factory=OrderedDict)
+    groups: OrderedDict[str, Group] = field(default_factory=OrderedDict)
+    processes: OrderedDict[str, Process] = field(default_factory=OrderedDict)
+    entries: OrderedDict[int, Entry] = field(default_factory=OrderedDict)
+    waiting_groups: dict[str, None] = field(default_factory=dict)
+    touched: dict[int, None] = field(default_factory=dict)
+    events: list[StepEvent] = field(default_factory=list)
+    ended: list[Trace] = field(default_factory=list)
+    next_number: int = 0
+    now_ns: int = 0
+    counters: Counters = field(default_factory=Counters)
+
+    def trace(self, observation: Observation) -> Trace:
+        trace = self.traces.get(observation.trace_id)
+        if trace is None:
+            own = f"p:{observation.process}" if observation.is_log else f"t:{observation.trace_id}"
+            trace = Trace(observation.trace_id, own, observation.process)
+            self.traces[observation.trace_id] = trace
+            if len(self.traces) > self.max_traces:
+                self.traces.popitem(last=False)
+                self.counters.forgotten_traces += 1
+        else:
+            self.traces.move_to_end(observation.trace_id)
+        return trace
+
+    def group_name(self, trace: Trace | None, observation: Observation) -> str:
+        if trace is not None:
+            trace.used = True
+            return trace.group
+        return f"s:{observation.session}" if observation.session else f"p:{observation.process}"
+
+    def group(self, name: str) -> Group:
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = Group(name)
+            if len(self.groups) > MAX_GROUPS:
+                gone, _ = self.groups.popitem(last=False)
+                self.waiting_groups.pop(gone, None)
+                self.counters.forgotten_groups += 1
+        else:
+            self.groups.move_to_end(name)
+        return group
+
+    def regroup(self, trace: Trace, new: str, session: str) -> None:
+        """A trace's session became known: its conversation is the session's."""
+        old = trace.group
+        if old == new:
+            return
+        if not old.startswith("t:"):
+            trace.group = new
+            return
+        former = self.groups.pop(old, None)
+        trace.group = new
+        if former is not None:
+            self.group(new).take(former)
+            if self.waiting_groups.pop(old, 0) is None:
+                self.waiting_groups[new] = None
+            for number in (*former.calls, *former.models):
+                entry = self.entries.get(number)
+                if entry is not None:
+                    entry.group = new
+        if trace.fallback_used:
+            trace.fallback_used = False
+            self.events.append(SessionsMerged(trace.trace_id, session))
+
+    def process(self, name: str) -> Process:
+        process = self.processes.get(name)
+        if process is None:
+            process = self.processes[name] = Process()
+            if len(self.processes) > MAX_PROCESSES:
+                self.processes.popitem(last=False)
+        else:
+            self.processes.move_to_end(name)
+        return process
+
+    def new(self, observation: Observation, kind: Kind, group: Group, step_id: str) -> Entry:
+        entry = Entry(
+            self.next_number,
+            kind,
+            step_id,
+            observation.trace_id,
+            observation.span_id,
+            observation.process,
+            group.name,
+            start_ns=observation.start_ns,
+            end_ns=observation.end_ns,
+        )
+        self.next_number += 1
+        self.entries[entry.number] = entry
+        if len(self.entries) > self.max_entries:
+            gone, _ = self.entries.popitem(last=False)
+            self.touched.pop(gone, None)
+            self.counters.forgotten_entries += 1
+        return entry
+
+    def into(self, entry: Entry, observation: Observation, trace: Trace | None) -> None:
+        add_part(entry, observation)
+        self.touched[entry.number] = None
+        if entry.number in self.entries:
+            self.entries.move_to_end(entry.number)
+        if trace is None or observation.is_log:
+            return
+        node = trace.nodes.get(observation.span_id)
+        if node is not None:
+            node.entry = entry.number
+        self.look_up(entry, trace, observation)
+
+    def look_up(self, entry: Entry, trace: Trace, observation: Observation) -> Climb:
+        found = climb(trace, observation.parent_span_id)
+        entry.agent = entry.agent or found.agent
+        entry.parent_agent = entry.parent_agent or found.parent_agent
+        if found.session:
+            if entry.step is not None and entry.step.session_id not in (found.session, trace.trace_id):
+                self.events.append(SessionsMerged(entry.step.session_id, found.session))
+                entry.step = replace(entry.step, session_id=found.session)
+            entry.above_session = found.session
+        if found.missing:
+            trace.orphans.setdefault(found.missing, []).append(entry.number)
+        return found
+
+    def near(self, group: Group, process: str) -> tuple[Group, ...]:
+        """The conversation, and the one of the process's calls of which the trace says nothing."""
+        lone = self.groups.get(f"p:{process}")
+        return (group,) if lone is None or lone is group else (group, lone)
+
+    def wait(self, asked: Asked, group: Group) -> None:
+        group.pending.append(asked)
+        self.waiting_groups[group.name] = None
+        if len(group.pending) > MAX_PENDING:
+            group.pending.pop(0)
