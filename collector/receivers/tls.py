@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
+
+
+class UvicornTls(TypedDict):
+    """What `uvicorn.Config` calls them."""
+
+    ssl_certfile: str
+    ssl_keyfile: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +21,6 @@ class Tls:
     certificate_file: Path
     key_file: Path
 
-    def uvicorn_options(self) -> dict[str, str]:
+    def uvicorn_options(self) -> UvicornTls:
         """Return the keyword arguments that make `uvicorn.Config` serve TLS."""
         return {"ssl_certfile": str(self.certificate_file), "ssl_keyfile": str(self.key_file)}

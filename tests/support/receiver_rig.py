@@ -28,6 +28,7 @@ from collector.decode import decode
 from collector.receivers.grpc import bind, grpc_server
 from collector.receivers.http import http_app
 from collector.receivers.limits import InFlight, Limits
+from collector.receivers.tls import Tls
 from collector.redact import RedactionSettings, Redactor
 
 RESPONSES: dict[Signal, type[Message]] = {
@@ -124,7 +125,7 @@ _REDACTOR = Redactor(RedactionSettings())
 
 
 @contextmanager
-def receivers(limits: Limits) -> Iterator[Rig]:
+def receivers(limits: Limits, tls: Tls | None = None) -> Iterator[Rig]:
     """Run both receivers on one event loop in a thread of its own."""
     rig = Rig(0, 0, asyncio.new_event_loop())
     started = threading.Event()
@@ -136,18 +137,14 @@ def receivers(limits: Limits) -> Iterator[Rig]:
             "limits": limits, "auth": rig.auth, "metrics": rig, "in_flight": rig.in_flight
         }  # fmt: skip
         over_grpc = grpc_server(rig.consume, **shared)
-        rig.grpc_port = bind(over_grpc, "127.0.0.1:0")
+        rig.grpc_port = bind(over_grpc, "127.0.0.1:0", tls)
         await over_grpc.start()
-        over_http = uvicorn.Server(
-            uvicorn.Config(
-                http_app(rig.consume, **shared),
-                host="127.0.0.1",
-                port=0,
-                lifespan="on",
-                ws="none",
-                log_level="error",
-            )
-        )
+        app = http_app(rig.consume, **shared)
+        config = uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="on", ws="none", log_level="error")
+        if tls:
+            config.ssl_certfile = tls.uvicorn_options()["ssl_certfile"]
+            config.ssl_keyfile = tls.uvicorn_options()["ssl_keyfile"]
+        over_http = uvicorn.Server(config)
         running = asyncio.ensure_future(over_http.serve())
         while not over_http.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
