@@ -195,7 +195,11 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # the sender was killed in the middle: nothing was received
+                    self.close_connection = True
+                    return
                 reply = receiver._take(Received({k.lower(): v for k, v in self.headers.items()}, body))
                 if reply.delay_s:
                     receiver._stopping.wait(reply.delay_s)
