@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 
-class UvicornTls(TypedDict):
+class UvicornTls(TypedDict, total=False):
     """What `uvicorn.Config` calls them."""
 
     ssl_certfile: str

@@ -142,8 +142,8 @@ def receivers(limits: Limits, tls: Tls | None = None) -> Iterator[Rig]:
         app = http_app(rig.consume, **shared)
         config = uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="on", ws="none", log_level="error")
         if tls:
-            config.ssl_certfile = tls.uvicorn_options()["ssl_certfile"]
-            config.ssl_keyfile = tls.uvicorn_options()["ssl_keyfile"]
+            config.ssl_certfile = tls.uvicorn_options().get("ssl_certfile")
+            config.ssl_keyfile = tls.uvicorn_options().get("ssl_keyfile")
         over_http = uvicorn.Server(config)
         running = asyncio.ensure_future(over_http.serve())
         while not over_http.started:  # noqa: ASYNC110 - uvicorn has no event for it
