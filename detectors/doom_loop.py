@@ -14,31 +14,41 @@ What is missing lowers the verdict: without arguments it is `info`, without resu
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from collector.step import Kind, Outcome
 from detectors.cycles import Cycles, Laps
+from detectors.occurrence import (
+    DENIED,
+    FAILED,
+    FAILURE,
+    MOVE,
+    NO_ARGUMENTS,
+    NO_RESULT,
+    NOOP,
+    OPAQUE,
+    TRANSIENT,
+    WAITING,
+    Occurrence,
+    backs_off,
+    is_compound,
+    key_of,
+    model_occurrence_of,
+    occurrence_of,
+    patience_of,
+    says_nothing,
+    unrecorded,
+    was_unrecorded,
+)
 from detectors.pacing import Pacing
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.ranges import Ranges, range_of
-from detectors.result_text import is_error, is_opaque, is_pending, is_terminal, is_transient
 from detectors.role import Role
 from detectors.scope import Recent
-from detectors.signature import (
-    Call,
-    Names,
-    call_of,
-    hash64,
-    identifiers,
-    information,
-    names_for,
-    without_new_ids,
-)
+from detectors.signature import Names, call_of, identifiers, names_for
 from detectors.streaks import SPANS_KEPT, Mark, Reported, Spent, Streak
-from detectors.tool_role import role_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,29 +57,15 @@ if TYPE_CHECKING:
 
 KIND = "doom_loop"
 RULE = "doom_loop/1"
-_MASK = 2**64 - 1
 _NEVER = 1 << 30
 _SEVERITIES = tuple(Severity)
 _NOTE, _ALARM, _CONFIRMED = range(3)
 _RUNS_KEPT = 8
 _MODELS_KEPT = 4
-_SHORT_CHARS = 200
-_JITTER_NS = 2_000_000_000
-_BACK_OFF = 1.25
 
-# What is known of one occurrence, as bits.
-_FAILED, _DENIED, _SAYS_ERROR, _NO_ARGUMENTS, _NO_RESULT, _WAITING, _OPAQUE, _TRANSIENT, _MOVE, _NOOP = (
-    1 << bit for bit in range(10)
-)
-_FAILURE = _FAILED | _DENIED | _SAYS_ERROR
 _ASIDE = (Role.WAIT, Role.THINK)
 
 _Told: TypeAlias = "tuple[str, dict[str, Json]]"  # a finding's summary and evidence
-
-_RETRY_AFTER = re.compile(r"retry[-_ ]?after\D{0,12}(\d{1,5})|try again in (\d{1,5})")
-_COMPOUND = re.compile(r"\n|\\n|&&|;")
-_DENIED_INFORMATION = hash64("denied")
-_NOOP_INFORMATION = hash64("noop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,19 +118,6 @@ class DoomLoopConfig:
                 raise ValueError(f"{KIND}.{field.name} must be at least 2, not {value!r}")
 
 
-@dataclass(slots=True)
-class _Occurrence:
-    """One tool call as it is judged. `information` stands for `body`, None when that was not recorded."""
-
-    step: Step
-    call: Call
-    role: Role
-    flags: int
-    body: str | None
-    information: int
-    mark: Mark
-
-
 class DoomLoop:
     """Watches one scope, one (session, agent)."""
 
@@ -183,10 +166,10 @@ class DoomLoop:
         streak = self._streaks.touch(occurrence.call.signature)
         if streak is None:
             return self._begin(occurrence)
-        if not streak.unknown or occurrence.flags & _NO_RESULT:
+        if not streak.unknown or occurrence.flags & NO_RESULT:
             return self._late_call(step)
         streak.unknown -= 1
-        if streak.information not in (occurrence.information, _unknown(occurrence.call, occurrence.flags)):
+        if streak.information not in (occurrence.information, unrecorded(occurrence.call, occurrence.flags)):
             return self._begin(occurrence)
         streak.information = occurrence.information
         return self._judge(occurrence, streak)
@@ -264,7 +247,7 @@ class DoomLoop:
         self._ranges.clear()
         self._ids = ()
 
-    def _occurrence(self, step: Step) -> _Occurrence:
+    def _occurrence(self, step: Step) -> Occurrence:
         """Read a step: who it is, what it brought, what is missing."""
         tool = step.tool or ""
         names = self._names.get(tool)
@@ -272,12 +255,7 @@ class DoomLoop:
             if len(self._names) >= self._config.seen_kept:
                 self._names.clear()
             names = self._names[tool] = names_for(tool, self._config.volatile_arguments)
-        call = call_of(tool, step.arguments, names)
-        flags, body = _evidence(step, call)
-        role = role_of(tool, step.arguments)
-        makes_things = role is Role.CHANGE or names.delegates
-        told = _information(call, flags, body, makes_things=makes_things)
-        return _Occurrence(step, call, role, flags, body, told, Mark.of(step))
+        return occurrence_of(step, names)
 
     def _call(self, step: Step) -> Sequence[Finding]:
         """Judge a tool call in its place."""
@@ -292,12 +270,14 @@ class DoomLoop:
         if pacing.begins_attempt(step, aside=now.role in _ASIDE):
             self._cycles.close(self._spent)
         streak = self._streaks.touch(now.call.signature)
-        if streak is not None and _says_nothing(now.flags, streak):
+        if streak is not None and says_nothing(now.flags, streak):
             now.information = streak.information
+        elif streak is not None and was_unrecorded(now.flags, streak):
+            streak.information = now.information
         streak = self._end_or_keep(now, streak)
         if streak is not None:
-            now.flags |= self._patience(now)
-        if now.flags & (_NO_ARGUMENTS | _NO_RESULT):
+            now.flags |= patience_of(now, self._config.poll_tools)
+        if now.flags & (NO_ARGUMENTS | NO_RESULT):
             self._incomplete.put(step.step_id, value=True)
         self._ids = identifiers(now.body) if now.body else ()
         findings = [*self._cycle(now), *self._sweep(now)]
@@ -314,27 +294,25 @@ class DoomLoop:
         failed = step.outcome in (Outcome.ERROR, Outcome.SOFT_ERROR)
         if step.late or not (failed or self._failing):
             return ()
-        call = Call(hash64(f"{step.kind}\x1e{step.model or ''}"))
+        now = model_occurrence_of(step)
+        signature = now.call.signature
         if not failed:
-            if call.signature in self._failing:
-                self._failing.remove(call.signature)
-                self._streaks.pop(call.signature)
+            if signature in self._failing:
+                self._failing.remove(signature)
+                self._streaks.pop(signature)
             return ()
-        flags, body = _evidence(step, call)
-        told = _information(call, flags, body, makes_things=False)
-        now = _Occurrence(step, call, Role.OTHER, flags, body, told, Mark.of(step))
         self._pacing.attempt += 1
-        if call.signature not in self._failing:
-            self._failing = [*self._failing, call.signature][-_MODELS_KEPT:]
-        streak = self._streaks.touch(call.signature)
-        if streak is None or streak.information != told:
+        if signature not in self._failing:
+            self._failing = [*self._failing, signature][-_MODELS_KEPT:]
+        streak = self._streaks.touch(signature)
+        if streak is None or streak.information != now.information:
             return self._begin(now)
-        now.flags |= self._patience(now)
+        now.flags |= patience_of(now, self._config.poll_tools)
         return self._repeat(now, streak)
 
-    def _end_or_keep(self, now: _Occurrence, streak: Streak | None) -> Streak | None:
+    def _end_or_keep(self, now: Occurrence, streak: Streak | None) -> Streak | None:
         """End what this call ends: all streaks, its own, or none; return its own if that goes on."""
-        key = _key(now)
+        key = key_of(now)
         novel = self._seen.touch(key) is None
         if novel:
             self._seen.put(key, value=True)
@@ -346,37 +324,20 @@ class DoomLoop:
             self._settle()
         return streak
 
-    def _may_have_changed(self, now: _Occurrence) -> bool:
+    def _may_have_changed(self, now: Occurrence) -> bool:
         """Tell whether a call that was never made before did something, or uses an id that was just found."""
-        if now.flags & (_DENIED | _NOOP):
+        if now.flags & (DENIED | NOOP):
             return False
         if now.role is Role.CHANGE:
-            return not now.flags & _FAILED or _COMPOUND.search(str(now.step.arguments)) is not None
+            return not now.flags & FAILED or is_compound(now.step.arguments)
         if now.role is Role.OTHER:
-            return not now.flags & _FAILED
+            return not now.flags & FAILED
         return bool(self._ids) and not self._ids_unused(now)
 
-    def _ids_unused(self, now: _Occurrence) -> bool:
+    def _ids_unused(self, now: Occurrence) -> bool:
         return not any(found in self._ids for found in identifiers(str(now.step.arguments)))
 
-    def _patience(self, now: _Occurrence) -> int:
-        """What makes a repeat deserve more or less patience; read only when a call repeats."""
-        text = now.body or ""
-        flags = _OPAQUE if now.body is not None and is_opaque(text) else 0
-        if now.role is Role.MOVE:
-            flags |= _MOVE
-        if now.body is not None and is_error(text):
-            flags |= _SAYS_ERROR
-        failed = (now.flags | flags) & _FAILURE
-        if (failed or len(text) < _SHORT_CHARS) and is_transient(text):
-            flags |= _TRANSIENT
-        elif not failed and not is_terminal(text):
-            waits = now.role in (Role.WAIT, Role.POLL) or now.step.tool in self._config.poll_tools
-            if waits or is_pending(text):
-                flags |= _WAITING
-        return flags
-
-    def _begin(self, now: _Occurrence) -> Sequence[Finding]:
+    def _begin(self, now: Occurrence) -> Sequence[Finding]:
         """A first occurrence."""
         pacing = self._pacing
         streak = Streak(
@@ -388,29 +349,29 @@ class DoomLoop:
             pacing.turn,
             pacing.idle_ns,
             pacing.idle_ns,
-            1 if now.flags & _NO_RESULT else 0,
+            1 if now.flags & NO_RESULT else 0,
         )
         self._streaks.put(now.call.signature, streak)
         return ()
 
-    def _repeat(self, now: _Occurrence, streak: Streak) -> Sequence[Finding]:
+    def _repeat(self, now: Occurrence, streak: Streak) -> Sequence[Finding]:
         """Count an occurrence of a call that was made before."""
         pacing = self._pacing
         if streak.attempt == pacing.attempt:
             return ()
         between = max(0, pacing.turn - streak.turn - 1)
-        if between > self._config.window or (between and now.flags & (_OPAQUE | _NOOP)):
+        if between > self._config.window or (between and now.flags & (OPAQUE | NOOP)):
             return self._begin(now)
         gap = pacing.idle_ns - streak.idle_ns
-        backs_off = _backs_off(now, streak, gap)
+        waited = backs_off(now, streak, gap)
         streak.longest_gap_ns = max(streak.longest_gap_ns, gap)
         streak.idle_ns, streak.attempt, streak.turn = pacing.idle_ns, pacing.attempt, pacing.turn
         streak.flags = now.flags
-        if backs_off:
+        if waited:
             return ()
         streak.count += 1
         streak.foreign += between
-        streak.unknown += 1 if now.flags & _NO_RESULT else 0
+        streak.unknown += 1 if now.flags & NO_RESULT else 0
         streak.keep(now.step.span_id)
         if streak.foreign and self._cycles.reported():
             return ()
@@ -422,15 +383,15 @@ class DoomLoop:
         streak = self._streaks.get(now.call.signature)
         if streak is None:
             return ()
-        if streak.information != now.information and not _says_nothing(now.flags, streak):
+        if streak.information != now.information and not says_nothing(now.flags, streak):
             return ()
-        streak.flags = now.flags | self._patience(now)
+        streak.flags = now.flags | patience_of(now, self._config.poll_tools)
         streak.count += 1
-        streak.unknown += 1 if now.flags & _NO_RESULT else 0
+        streak.unknown += 1 if now.flags & NO_RESULT else 0
         streak.keep(step.span_id)
         return self._judge(now, streak)
 
-    def _judge(self, now: _Occurrence, streak: Streak) -> Sequence[Finding]:
+    def _judge(self, now: Occurrence, streak: Streak) -> Sequence[Finding]:
         """Say what a streak's count means."""
         alarm, confirm = self._limits(streak)
         count, flags = streak.count, streak.flags
@@ -440,13 +401,13 @@ class DoomLoop:
             rank < 0
             and count >= self._config.suspect
             and streak.foreign <= 1
-            and not flags & (_WAITING | _MOVE)
+            and not flags & (WAITING | MOVE)
         ):
             rank = _NOTE
         rank = min(rank, _ceiling(flags, unknown))
         if rank < 0 or not streak.said().due(rank, count):
             return ()
-        what = "refusal" if flags & _DENIED else "error" if flags & _FAILURE else "result"
+        what = "refusal" if flags & DENIED else "error" if flags & FAILURE else "result"
         name = now.step.tool or now.step.kind.value
         summary = f"{name}: same call, same {what} {count} times, nothing changed in between"
         evidence: dict[str, Json] = {
@@ -466,12 +427,12 @@ class DoomLoop:
     def _limits(self, streak: Streak) -> tuple[int, int]:
         """How many occurrences of a streak are worth a warning, and how many are critical."""
         config, flags = self._config, streak.flags
-        failed = flags & _FAILURE
-        if flags & _TRANSIENT:
+        failed = flags & FAILURE
+        if flags & TRANSIENT:
             return self._limits_of_retries(streak)
-        if flags & _WAITING or (flags & _MOVE and flags & (_OPAQUE | _NO_RESULT)):
+        if flags & WAITING or (flags & MOVE and flags & (OPAQUE | NO_RESULT)):
             return config.polls, config.polls * 2
-        if flags & _NOOP:
+        if flags & NOOP:
             return config.interleaved_successes + 2, config.interleaved_successes * 2
         if streak.unknown * 2 > streak.count and not failed:
             return config.unknown_results * (1 if streak.foreign <= 1 else 2), _NEVER
@@ -489,24 +450,24 @@ class DoomLoop:
             return config.patient_errors, config.patient_errors * 3 // 2
         return config.transient_errors, config.transient_errors + 1
 
-    def _cycle(self, now: _Occurrence) -> Sequence[Finding]:
+    def _cycle(self, now: Occurrence) -> Sequence[Finding]:
         """Add a call to the sequence and say what its laps mean."""
         if now.role in _ASIDE:
             return ()
-        self._cycles.add(_key(now), now.flags, now.mark)
+        self._cycles.add(key_of(now), now.flags, now.mark)
         found = self._cycles.laps(self._config.laps)
         return self._judge_laps(now, found) if found is not None else ()
 
-    def _judge_laps(self, now: _Occurrence, found: Laps) -> Sequence[Finding]:
+    def _judge_laps(self, now: Occurrence, found: Laps) -> Sequence[Finding]:
         laps, lap, cycle = found
         flags = 0
         for attempt in lap:
             flags |= attempt.any_flags
-        weak = all(attempt.all_flags & (_OPAQUE | _NO_RESULT | _TRANSIENT) for attempt in lap)
-        patient = flags & _WAITING or (weak and not flags & _FAILED)
+        weak = all(attempt.all_flags & (OPAQUE | NO_RESULT | TRANSIENT) for attempt in lap)
+        patient = flags & WAITING or (weak and not flags & FAILED)
         limit = self._config.waiting_laps if patient else self._config.laps
         rank = _CONFIRMED if laps > limit else _ALARM if laps >= limit else -1
-        unknown = 1 if flags & _NO_RESULT else 0
+        unknown = 1 if flags & NO_RESULT else 0
         rank = min(rank, _ceiling(flags, unknown))
         if not cycle.reported.due(rank, laps):
             return ()
@@ -523,9 +484,9 @@ class DoomLoop:
         evidence |= self._common(cycle.onset, flags, unknown)
         return [_finding(now, cycle.first, cycle.reported, laps * len(lap), (summary, evidence))]
 
-    def _sweep(self, now: _Occurrence) -> Sequence[Finding]:
+    def _sweep(self, now: Occurrence) -> Sequence[Finding]:
         """Follow ranged reads of one resource, and say when they bring nothing that was not read before."""
-        if now.flags & (_FAILURE | _NO_ARGUMENTS) or now.role is Role.CHANGE:
+        if now.flags & (FAILURE | NO_ARGUMENTS) or now.role is Role.CHANGE:
             return ()
         asked = range_of(now.step.arguments)
         if asked is None:
@@ -556,7 +517,7 @@ class DoomLoop:
     def _common(self, onset: Spent, flags: int, unknown: int) -> Mapping[str, Json]:
         """Evidence that every finding has."""
         missing: list[Json] = []
-        if flags & _NO_ARGUMENTS:
+        if flags & NO_ARGUMENTS:
             missing.append("arguments")
         if unknown:
             missing.append("result")
@@ -570,68 +531,9 @@ class DoomLoop:
         return {"missing": missing, "resets": resets, "since_onset": self._spent.since(onset)}
 
 
-def _evidence(step: Step, call: Call) -> tuple[int, str | None]:
-    """What is known of an occurrence as bits, and the text that it brought back (None: not recorded)."""
-    flags = 0 if call.known else _NO_ARGUMENTS
-    outcome, body = step.outcome, step.result
-    if outcome is Outcome.DENIED:
-        return flags | _DENIED, None
-    if outcome is Outcome.ERROR or outcome is Outcome.SOFT_ERROR:
-        flags |= _FAILED
-        if step.error:
-            body = f"{step.error}\x1e{body}" if body else step.error
-        elif not body:
-            body = None
-    elif call.noop:
-        flags |= _NOOP
-    return (flags, body) if body is not None else (flags | _NO_RESULT, None)
-
-
-def _information(call: Call, flags: int, body: str | None, *, makes_things: bool) -> int:
-    """The fingerprint of what an occurrence brought back."""
-    if flags & _DENIED:
-        return _DENIED_INFORMATION
-    if flags & _NOOP:
-        return _NOOP_INFORMATION
-    if body is None:
-        return _unknown(call, flags)
-    if flags & _FAILED:
-        return information("e\x1e" + body, call.dropped)
-    return information("o\x1e" + (without_new_ids(body) if makes_things else body), call.dropped)
-
-
-def _unknown(call: Call, flags: int) -> int:
-    """Stands for information that was not recorded."""
-    return hash64(f"unknown\x1e{flags & _FAILED}\x1e{call.known}")
-
-
-def _says_nothing(flags: int, streak: Streak) -> bool:
-    """A refusal is no news, and a result that was not recorded contradicts nothing if the outcomes agree."""
-    if flags & _DENIED:
-        return True
-    return bool(flags & _NO_RESULT) and (flags & _FAILED) == (streak.flags & _FAILED)
-
-
-def _key(now: _Occurrence) -> int:
-    """64 bits for (call, information)."""
-    return (now.call.signature * 31 + now.information) & _MASK
-
-
 def _ceiling(flags: int, unknown: int) -> int:
     """The highest rank of severity that the evidence allows."""
-    return _NOTE if flags & _NO_ARGUMENTS else _ALARM if unknown else _CONFIRMED
-
-
-def _backs_off(now: _Occurrence, streak: Streak, gap_ns: int) -> bool:
-    """Tell whether somebody waits as asked, or longer each time: no occurrence of a loop."""
-    if not now.flags & (_WAITING | _TRANSIENT):
-        return False
-    if now.flags & _TRANSIENT and now.body is not None:
-        asked = _RETRY_AFTER.search(now.body.lower())
-        if asked is not None and gap_ns >= int(asked[1] or asked[2]) * 0.9e9:
-            return True
-    longest = streak.longest_gap_ns
-    return longest > 0 and gap_ns >= max(_JITTER_NS, _BACK_OFF * longest, longest + _JITTER_NS // 2)
+    return _NOTE if flags & NO_ARGUMENTS else _ALARM if unknown else _CONFIRMED
 
 
 def _prepend(past: Streak, present: Streak) -> None:
@@ -645,7 +547,7 @@ def _prepend(past: Streak, present: Streak) -> None:
         present.reported = past.reported
 
 
-def _finding(now: _Occurrence, first: Mark, said: Reported, count: int, told: _Told) -> Finding:
+def _finding(now: Occurrence, first: Mark, said: Reported, count: int, told: _Told) -> Finding:
     step = now.step
     return Finding(
         id=finding_id(RULE, first.step_id),
