@@ -1,6 +1,6 @@
-"""CPU of reading steps, per agent record: records out of columns, conventions, joining. Prints one line a capture.
+"""CPU of reading steps, per agent record: columns, conventions, joining. Prints one line a capture.
 
-    python bench/steps.py [CAPTURE_FOLDER ...] [--times N]
+python bench/steps.py [CAPTURE_FOLDER ...] [--times N]
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from collector.conventions import catalog
 from collector.reader import StepReader
 from collector.record import records
 
-DEFAULT = ("pydantic-ai/no-content-sub", "langgraph/otel-genai-content-returned-errors", "langgraph/openinference-returned-errors")
+DEFAULT = (
+    "pydantic-ai/no-content-sub",
+    "langgraph/otel-genai-content-returned-errors",
+    "langgraph/openinference-returned-errors",
+)
 
 
 def main() -> None:
@@ -47,7 +51,9 @@ def main() -> None:
                 reader.push(batch, time_ns)
             reader.drain()
         joined = time.process_time()
-        record_us, read_us, all_us = (1e6 * seconds / count for seconds in (columns - begun, read - columns, joined - read))
+        record_us, read_us, all_us = (
+            1e6 * seconds / count for seconds in (columns - begun, read - columns, joined - read)
+        )
         print(
             f"{folder.parent.name}/{folder.name}: {count // options.times} agent records, CPU us a record: "
             f"columns {record_us:.1f}, conventions {read_us - record_us:.1f}, joining {all_us - read_us:.1f}, all {all_us:.1f}"

@@ -35,6 +35,7 @@ class Calls:
         self._state = state
 
     def tool(self, observation: Observation) -> None:
+        """Take a record of a tool call, or of a part of one."""
         tool = observation.tool
         if tool is None:
             return
@@ -60,7 +61,7 @@ class Calls:
         if observation.telling is Telling.TOOL:
             group.saw_tools = True
             self._state.process(observation.process).tool_sources.add(observation.source)
-            self._ask_of(entry, group, trace)
+            self._ask_of(entry, group)
 
     def _known_call(self, observation: Observation, trace: Trace | None, group: Group) -> Entry | None:
         tool = observation.tool
@@ -166,7 +167,7 @@ class Calls:
                 return entry
         return None
 
-    def _ask_of(self, entry: Entry, group: Group, trace: Trace | None) -> None:
+    def _ask_of(self, entry: Entry, group: Group) -> None:
         """Find the part of a model message that asked for a call."""
         if entry.ask is not None:
             return

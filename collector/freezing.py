@@ -13,7 +13,7 @@ from collector.step import Json
 _KIND: Final = "~"
 
 
-def freeze(value: object) -> Json:
+def freeze(value: object) -> Json:  # noqa: PLR0911 - one line a kind of value
     """Turn a state into JSON. Knows dataclasses, mappings, sequences, sets, enums and plain values."""
     if value is None or isinstance(value, bool | int | float) or type(value) is str:
         return cast("Json", value)
@@ -61,7 +61,7 @@ class Thawing:
             raise ValueError(f"a snapshot holds a {kind}, which is not known here")
         if issubclass(made, Enum):
             return made(items)
-        names = [each for each in fields(made) if each.init]
+        names = [each for each in fields(cast("Any", made)) if each.init]
         if not isinstance(items, list) or len(items) != len(names):
             raise ValueError(f"a snapshot's {kind} has other fields")
         return made(**{each.name: item for each, item in zip(names, items, strict=True)})

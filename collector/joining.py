@@ -209,7 +209,7 @@ def first_told(values: Iterable[str | None]) -> str | None:
 
 
 def is_handover(tool: str) -> bool:
-    """Whether a tool that only a message shows is control flow: a hand-off to another agent, a final answer."""
+    """Whether a tool that only a message shows is control flow: a hand-off, a final answer."""
     return is_control(tool) or tool.startswith(HANDOFF)
 
 
@@ -223,7 +223,7 @@ def step_identity(observation: Observation, call_id: str) -> str:
 
 
 def same_model_call(entry: Entry, observation: Observation, facts: ModelFacts) -> bool:
-    """Whether two instrumentations told of one model call: one response, or the same tokens at the same time."""
+    """Whether two instrumentations told of one model call: one response, or equal tokens at one time."""
     for part in entry.parts:
         told = part.model
         if told is None:

@@ -1,4 +1,4 @@
-"""Calls that models asked for, until a record of the call itself turns up or the conversation has moved on."""
+"""Calls that models asked for, until a record of the call turns up or the conversation has moved on."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ class Models:
         self._calls = calls
 
     def model(self, observation: Observation) -> None:
+        """Take a record of a model call, or messages of one."""
         facts = observation.model
         if facts is None:
             return
@@ -230,19 +231,8 @@ class Models:
         for order, ask in enumerate(facts.asks):
             if is_handover(ask.name):
                 continue
-            known = group.asked_for(ask.call_id) if ask.call_id else None
-            if known is None and not ask.call_id:
-                known = next(
-                    (each for each in group.pending if each.by == entry.number and each.order == order), None
-                )
-            if known is not None:
-                if known.by < 0 or known.by == entry.number or self._overlap(known.by, entry):
-                    if known.by < 0:
-                        known.by, known.from_ns, known.until_ns = entry.number, observation.start_ns, 0
-                        known.decided = False
-                    if known.ask.arguments is None and ask.arguments is not None:
-                        known.ask = ask
-                    continue
+            if self._waits_already(ask, order, observation, group, entry):
+                continue
             done = self._state.entries.get(group.ids.get(ask.call_id, -1)) if ask.call_id else None
             if done is not None and self._asked_before(done, entry, ask):
                 continue
@@ -258,6 +248,24 @@ class Models:
             )
             self._state.wait(asked, group)
             self._give_to_known(asked, group, entry)
+
+    def _waits_already(
+        self, ask: Ask, order: int, observation: Observation, group: Group, entry: Entry
+    ) -> bool:
+        """Whether the call is waiting already; what another record of the same message adds is taken over."""
+        known = group.asked_for(ask.call_id) if ask.call_id else None
+        if not ask.call_id:
+            known = next(
+                (each for each in group.pending if each.by == entry.number and each.order == order), None
+            )
+        if known is None or not (known.by < 0 or known.by == entry.number or self._overlap(known.by, entry)):
+            return False
+        if known.by < 0:
+            known.by, known.from_ns, known.until_ns = entry.number, observation.start_ns, 0
+            known.decided = False
+        if known.ask.arguments is None and ask.arguments is not None:
+            known.ask = ask
+        return True
 
     def _asked_again(self, ask: Ask, order: int, group: Group, entry: Entry) -> None:
         """Another instrumentation tells of the same message, perhaps with ids of its own."""
@@ -284,7 +292,7 @@ class Models:
         return other is None or overlap_ns(other, entry) >= 0
 
     def _asked_before(self, done: Entry, entry: Entry, ask: Ask) -> bool:
-        """Whether a call of that id is the one now asked for (told again), or an older one with the same id."""
+        """Whether a call of that id is the one now asked for, told again; else it is an older one."""
         if done.asked_by == entry.number or (done.asked_by >= 0 and self._overlap(done.asked_by, entry)):
             return True
         if done.ask is None and done.start_ns >= entry.start_ns:
@@ -324,7 +332,7 @@ class Models:
         return False
 
     def _turn(self, observation: Observation, facts: ModelFacts, trace: Trace | None, group: Group) -> None:
-        """A user's text at the end of a model call's input is a turn when the conversation did not have it."""
+        """A user's text at the end of a model call's input is a turn if the conversation did not have it."""
         if not facts.user_text or observation.telling is not Telling.MODEL:
             return
         if trace is not None and climb(trace, observation.parent_span_id).in_tool:
@@ -347,6 +355,7 @@ class Models:
         self._state.touched[entry.number] = None
 
     def other(self, observation: Observation) -> None:
+        """Take a record of an agent, a user turn or a compaction."""
         trace = self._state.traces.get(observation.trace_id) if observation.trace_id else None
         group = self._state.group(self._state.group_name(trace, observation))
         if observation.telling is Telling.USER:

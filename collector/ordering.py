@@ -13,13 +13,17 @@ _RANK: Final = {Telling.AGENT: 0, Telling.MODEL: 1, Telling.COMPACTION: 1, Telli
 def chronological(observation: Observation) -> tuple[int, int, int, bool, int]:
     """A sorting key: what began first; of what began together, what contains the other."""
     return (
-        observation.start_ns, -observation.end_ns, _RANK.get(observation.telling, 3), observation.is_log, observation.identity,
-    )  # fmt: skip
+        observation.start_ns,
+        -observation.end_ns,
+        _RANK.get(observation.telling, 3),
+        observation.is_log,
+        observation.identity,
+    )
 
 
 @dataclass(slots=True)
 class Window:
-    """Records that arrived less than `hold_ns` ago; None holds them until `limit` is reached or all are wanted.
+    """Records that arrived less than `hold_ns` ago; None holds them until `limit` or until all are wanted.
 
     Times of arrival are the caller's clock in nanoseconds. What leaves the window leaves in the order of
     `chronological`, together with everything that is still waiting and ended before it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
@@ -135,7 +136,7 @@ class _Columns:
             )
         ]
         first = starts[0]
-        return [tuple(flat[a - first : b - first]) for a, b in zip(starts, starts[1:], strict=False)]
+        return [tuple(flat[a - first : b - first]) for a, b in pairwise(starts)]
 
 
 def _compact(array: pa.Array[pa.Scalar[pa.DataType]]) -> pa.Array[pa.Scalar[pa.DataType]]:
@@ -153,7 +154,7 @@ def _offsets(array: pa.Array[pa.Scalar[pa.DataType]]) -> list[int]:
 
 
 def _maps(array: pa.Array[pa.Scalar[pa.DataType]]) -> list[dict[str, str]]:
-    maps = cast("pa.MapArray[pa.StringType, pa.StringType]", array)
+    maps = cast("pa.MapArray[Any, Any]", array)
     starts = _offsets(maps)
     keys = maps.keys.dictionary_encode()
     words = _strings(keys.dictionary)
@@ -161,7 +162,7 @@ def _maps(array: pa.Array[pa.Scalar[pa.DataType]]) -> list[dict[str, str]]:
     values = _strings(maps.items)
     if None in values:
         values = [value or "" for value in values]
-    return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in zip(starts, starts[1:], strict=False)]
+    return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
 
 
 def _spans(columns: _Columns) -> Iterator[Record]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypedDict
 
 from collector.conventions.observation import Observation
 from collector.joining import (
@@ -18,6 +19,7 @@ from collector.joining import (
     result_text,
     tool_of,
 )
+from collector.messages import Group
 from collector.sessions import Trace, session_id
 from collector.state import State
 from collector.step import (
@@ -31,6 +33,25 @@ from collector.step import (
 )
 
 
+class Fields(TypedDict):
+    """The fields of a step that are read alike for every kind."""
+
+    step_id: str
+    kind: Kind
+    session_id: str
+    start_ns: int
+    end_ns: int
+    run_id: str
+    service: str
+    agent: str | None
+    parent_agent: str | None
+    user: str | None
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    convention: str
+
+
 class Saying:
     """Turns entries of which something is new into events."""
 
@@ -38,50 +59,48 @@ class Saying:
         self._state = state
 
     def said(self) -> list[StepEvent]:
+        """Return what is new since the last time: merged sessions, steps by their end, amendments, run ends."""
         events, self._state.events = self._state.events, []
-        seen: list[StepSeen] = []
-        amended: list[StepAmended] = []
         touched, self._state.touched = self._state.touched, {}
-        ordered = sorted(
-            (e for n in touched if (e := self._state.entries.get(n)) is not None),
-            key=lambda e: (e.start_ns, e.number),
-        )
-        for entry in ordered:
+        entries = [entry for number in touched if (entry := self._state.entries.get(number)) is not None]
+        new: list[Entry] = []
+        amended: list[StepAmended] = []
+        for entry in sorted(entries, key=lambda each: (each.start_ns, each.number)):
             if entry.only_part or (entry.wrapper and entry.step is None):
                 continue
             step = self._step(entry)
             if entry.step is None:
                 entry.step = step
-                seen.append(StepSeen(step))
-            elif (
-                step := replace(
-                    step,
-                    session_id=entry.step.session_id,
-                    late=entry.step.late,
-                    attempt_id=entry.step.attempt_id or step.attempt_id,
-                    revision=entry.step.revision,
-                )
-            ) != entry.step:
-                entry.step = replace(step, revision=entry.step.revision + 1)
+                new.append(entry)
+            elif (step := _as_said_before(step, entry.step)) != entry.step:
+                entry.step = replace(step, revision=step.revision + 1)
                 amended.append(StepAmended(entry.step))
-        seen.sort(key=lambda event: (event.step.end_ns, event.step.start_ns, event.step.step_id))
-        events.extend(self._lateness(seen))
+        events.extend(self._first_said(new))
         events.extend(amended)
         events.extend(self._run_ends())
         return events
 
-    def _lateness(self, seen: list[StepSeen]) -> Iterable[StepEvent]:
-        for event in seen:
-            group = self._state.groups.get(f"s:{event.step.session_id}") or self._state.groups.get(
-                f"t:{event.step.session_id}"
-            )
-            if group is None:
-                yield event
-            elif event.step.end_ns < group.last_end_ns and self._state.live:
-                yield StepSeen(replace(event.step, late=True))
-            else:
-                group.last_end_ns = event.step.end_ns
-                yield event
+    def _first_said(self, entries: list[Entry]) -> Iterable[StepSeen]:
+        """New steps in the order of their end; one that ended before what its session has said is late."""
+        steps = [
+            (step.end_ns, step.start_ns, step.step_id, entry) for entry in entries if (step := entry.step)
+        ]
+        for end_ns, _, _, entry in sorted(steps, key=lambda each: each[:3]):
+            step = entry.step
+            if step is None:
+                continue
+            group = self._group_of(step.session_id)
+            if group is not None and end_ns < group.last_end_ns and self._state.live:
+                step = entry.step = replace(step, late=True)
+            elif group is not None:
+                group.last_end_ns = end_ns
+            yield StepSeen(step)
+
+    def _group_of(self, session: str) -> Group | None:
+        groups = self._state.groups
+        if session.startswith("process:"):
+            return groups.get(f"p:{session.removeprefix('process:')}")
+        return groups.get(f"s:{session}") or groups.get(f"t:{session}")
 
     def _run_ends(self) -> Iterable[StepEvent]:
         ended, self._state.ended = self._state.ended, []
@@ -93,28 +112,30 @@ class Saying:
         trace = self._state.traces.get(entry.trace_id) if entry.trace_id else None
         best = entry.parts[0] if entry.parts else None
         session = self._session(entry, trace, best)
-        agent = first_told([*(part.agent for part in entry.parts), entry.agent])
-        step = Step(
-            step_id=entry.step_id,
-            kind=entry.kind,
-            session_id=session,
-            start_ns=entry.start_ns,
-            end_ns=entry.end_ns,
-            run_id=self._run(entry, trace, session),
-            service=best.service if best else "",
-            agent=agent,
-            parent_agent=entry.parent_agent if entry.parent_agent != agent and entry.parent_agent else None,
-            user=first_told([*(part.user for part in entry.parts), trace.user if trace else ""]),
-            trace_id=best.trace_id if best else entry.trace_id,
-            span_id=best.span_id if best else entry.span_id,
-            parent_span_id=best.parent_span_id if best else "",
-            convention=best.convention if best else entry.convention,
-        )
+        agent = first_told(part.agent for part in entry.parts) or entry.agent or None
+        fields: Fields = {
+            "step_id": entry.step_id,
+            "kind": entry.kind,
+            "session_id": session,
+            "start_ns": entry.start_ns,
+            "end_ns": entry.end_ns,
+            "run_id": self._run(entry, trace, session),
+            "service": best.service if best else "",
+            "agent": agent,
+            "parent_agent": entry.parent_agent
+            if entry.parent_agent != agent and entry.parent_agent
+            else None,
+            "user": first_told(part.user for part in entry.parts) or (trace.user if trace else None) or None,
+            "trace_id": best.trace_id if best else entry.trace_id,
+            "span_id": best.span_id if best else entry.span_id,
+            "parent_span_id": best.parent_span_id if best else "",
+            "convention": best.convention if best else entry.convention,
+        }
         if entry.kind is Kind.TOOL_CALL:
-            return self._tool_step(entry, step)
+            return self._tool_step(entry, fields)
         if entry.kind is Kind.USER_TURN:
-            return replace(step, text=best.text if best else None, outcome=Outcome.OK)
-        return self._model_step(entry, step)
+            return Step(**fields, text=best.text if best else None, outcome=Outcome.OK)
+        return self._model_step(entry, fields)
 
     def _session(self, entry: Entry, trace: Trace | None, best: Observation | None) -> str:
         if trace is not None and trace.session:
@@ -145,12 +166,12 @@ class Saying:
             return trace.trace_id
         return told or session
 
-    def _tool_step(self, entry: Entry, step: Step) -> Step:
+    def _tool_step(self, entry: Entry, fields: Fields) -> Step:
         outcome, error = outcome_of(entry)
         if not entry.attempt_id:
             entry.attempt_id = self._attempt(entry)
-        return replace(
-            step,
+        return Step(
+            **fields,
             tool=tool_of(entry),
             arguments=arguments_known(entry),
             result=result_text(entry),
@@ -185,11 +206,11 @@ class Saying:
                 return call.attempt_id
         return entry.step_id
 
-    def _model_step(self, entry: Entry, step: Step) -> Step:
+    def _model_step(self, entry: Entry, fields: Fields) -> Step:
         facts = [part.model for part in entry.parts if part.model is not None]
         failed = any(each.failed for each in facts)
-        return replace(
-            step,
+        return Step(
+            **fields,
             outcome=Outcome.ERROR if failed else Outcome.OK,
             error=first_told(each.error for each in facts) if failed else None,
             model=first_told(each.model for each in facts),
@@ -202,3 +223,14 @@ class Saying:
             else first_told(each.finish_reason for each in facts),
             text=first_told(each.text for each in facts),
         )
+
+
+def _as_said_before(step: Step, before: Step) -> Step:
+    """A step as it is known now, but with what never changes once it was said."""
+    return replace(
+        step,
+        session_id=before.session_id,
+        late=before.late,
+        attempt_id=before.attempt_id or step.attempt_id,
+        revision=before.revision,
+    )

@@ -1,4 +1,4 @@
-"""Whose call it is: traces with their spans' parents, and the session, run and agent that follow from them."""
+"""Whose call it is: traces with their spans' parents, and the session and agent that follow from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNRANKED: Final = 99
 
 @dataclass(slots=True)
 class Node:
-    """What is remembered of a span: its parent, what it told of, its agent, and the entry it became part of."""
+    """What is remembered of a span: its parent, what it told of, its agent, and its entry."""
 
     parent: str
     telling: Telling

@@ -76,6 +76,7 @@ class State:
     counters: Counters = field(default_factory=Counters)
 
     def trace(self, observation: Observation) -> Trace:
+        """The trace of a record, new if it has to be."""
         trace = self.traces.get(observation.trace_id)
         if trace is None:
             own = f"p:{observation.process}" if observation.is_log else f"t:{observation.trace_id}"
@@ -89,12 +90,14 @@ class State:
         return trace
 
     def group_name(self, trace: Trace | None, observation: Observation) -> str:
+        """The conversation a record belongs to, by its trace's name for it, else by its own session."""
         if trace is not None:
             trace.used = True
             return trace.group
         return f"s:{observation.session}" if observation.session else f"p:{observation.process}"
 
     def group(self, name: str) -> Group:
+        """The conversation of that name, new if it has to be."""
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = Group(name)
@@ -129,6 +132,7 @@ class State:
             self.events.append(SessionsMerged(trace.trace_id, session))
 
     def process(self, name: str) -> Process:
+        """The process of that name, new if it has to be."""
         process = self.processes.get(name)
         if process is None:
             process = self.processes[name] = Process()
@@ -139,6 +143,7 @@ class State:
         return process
 
     def new(self, observation: Observation, kind: Kind, group: Group, step_id: str) -> Entry:
+        """A new entry, told of first by a record."""
         entry = Entry(
             self.next_number,
             kind,
@@ -159,6 +164,7 @@ class State:
         return entry
 
     def into(self, entry: Entry, observation: Observation, trace: Trace | None) -> None:
+        """Take one more record into an entry."""
         add_part(entry, observation)
         self.touched[entry.number] = None
         if entry.number in self.entries:
@@ -171,6 +177,7 @@ class State:
         self.look_up(entry, trace, observation)
 
     def look_up(self, entry: Entry, trace: Trace, observation: Observation) -> Climb:
+        """Take an entry's agents and session from the spans above a record of it."""
         found = climb(trace, observation.parent_span_id)
         entry.agent = entry.agent or found.agent
         entry.parent_agent = entry.parent_agent or found.parent_agent
@@ -189,6 +196,7 @@ class State:
         return (group,) if lone is None or lone is group else (group, lone)
 
     def wait(self, asked: Asked, group: Group) -> None:
+        """Let a call that was asked for wait for its own record."""
         group.pending.append(asked)
         self.waiting_groups[group.name] = None
         if len(group.pending) > MAX_PENDING:

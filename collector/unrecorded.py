@@ -21,7 +21,7 @@ class Unrecorded:
         self._state = state
 
     def settle(self, now_ns: int | None) -> None:
-        """Make steps of calls that no record told of, once the conversation has moved on. None: all is over."""
+        """Make steps of calls that no record told of, once the conversation moved on. None: all is over."""
         for name in list(self._state.waiting_groups):
             group = self._state.groups.get(name)
             if group is None or not group.pending:

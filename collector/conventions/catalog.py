@@ -45,7 +45,7 @@ class Convention:
 
 
 CONVENTIONS: Final[tuple[Convention, ...]] = (
-    Convention("claude_code", scopes=r"com\.anthropic\.claude_code.*", services=r"claude-code.*", read=claude_code.read),
+    Convention("claude_code", scopes=r"com\.anthropic\.claude_code.*", services="claude-code.*", read=claude_code.read),
     Convention("codex", scopes=r"codex_otel.*", services=r"codex.*", read=codex.read),
     Convention("qwen_code", scopes=r"qwen-code.*", services=r"qwen-code.*", read=qwen_code.read),
     Convention("gemini_cli", scopes=r"gemini-cli.*", services=r"gemini-cli.*", read=gemini_cli.read),
@@ -53,7 +53,8 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     Convention("copilot", scopes=r"(?:github[.-])?copilot.*", services=r"(?:github-)?copilot.*"),
     Convention("dspy", scopes=r".*\bdspy\b.*", read=dspy.read),
     Convention("autogen", scopes=r"autogen.*|.*\.autogen(?:_agentchat)?", read=autogen.read),
-    Convention("haystack", scopes=r"(?:opentelemetry-)?haystack.*|openinference\.instrumentation\.haystack", marks=("haystack.tool.name", "haystack.agent.tools"), read=haystack.read),
+    Convention("haystack", scopes=r"(?:opentelemetry-)?haystack.*|openinference\.instrumentation\.haystack",
+               marks=("haystack.tool.name", "haystack.agent.tools"), read=haystack.read),
     Convention("openinference", scopes=r"openinference\..*"),
     Convention("logfire", scopes=r"logfire\..*", read=logfire.read),
     Convention("pydantic_ai", scopes=r"pydantic-ai.*"),
@@ -66,7 +67,8 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     Convention("semantic_kernel", scopes=r"semantic_kernel.*|Microsoft\.SemanticKernel.*"),
     Convention("mastra", scopes=r"@?mastra.*", marks=("mastra.span.type",)),
     Convention("openlit", scopes=r"openlit.*", marks=("openlit.sdk.version", "gen_ai.sdk.version")),
-    Convention("traceloop", scopes=r"traceloop.*|opentelemetry\.instrumentation\.(?:langchain|crewai|llamaindex|mcp).*", marks=(
+    Convention("traceloop", scopes=r"traceloop.*|opentelemetry\.instrumentation\.(?:langchain|crewai|llamaindex|mcp).*",
+               marks=(
         "traceloop.span.kind", "traceloop.entity.name", "traceloop.workflow.name", "traceloop.entity.input"),
         read=traceloop.read),
     Convention("llama_index", scopes=r"llama[_-]?index.*", marks=("llamaindex.run_id",), read=llama_index.read),

@@ -12,9 +12,10 @@ from typing import Final
 from collector.batch import Signal
 from collector.conventions import generic
 from collector.conventions.observation import ModelFacts, Observation, Telling, ToolFacts
+from collector.conventions.spellings import CALL_ID
 from collector.conventions.values import arguments_of, integer, number, truth
 from collector.record import Record
-from collector.step import Usage
+from collector.step import Json, Usage
 
 NAME: Final = "claude_code"
 _MILLISECOND: Final = 1_000_000
@@ -65,7 +66,7 @@ def _with_command(tool: ToolFacts, record: Record) -> ToolFacts:
 def _execution(record: Record) -> ToolFacts:
     attributes = record.attributes
     failed, error = generic.told_by_status(record)
-    return ToolFacts("", generic.say.CALL_ID.pick(attributes), failed=failed, error=error)
+    return ToolFacts("", CALL_ID.pick(attributes), failed=failed, error=error)
 
 
 def _read_log(record: Record) -> Observation | None:
@@ -112,7 +113,7 @@ def _request_kind(record: Record) -> Telling:
     return Telling.COMPACTION if "compact" in record.attributes.get("query_source", "") else Telling.MODEL
 
 
-def _parameters(record: Record) -> generic.Json:
+def _parameters(record: Record) -> Json:
     attributes = record.attributes
     raw = attributes.get("tool_input")
     if raw:

@@ -6,7 +6,6 @@ The log's span id is the span that scheduled the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -14,6 +13,7 @@ from collector.batch import Signal
 from collector.conventions import generic
 from collector.conventions.messages import output_of, read_message, tail_of_text
 from collector.conventions.observation import NO_TAIL, ModelFacts, Observation, Telling, ToolFacts
+from collector.conventions.spellings import CALL_ID
 from collector.conventions.values import (
     NOTHING,
     arguments_of,
@@ -73,7 +73,7 @@ def _span_tool(record: Record) -> ToolFacts:
     told = message.answers[0].failed if message and message.answers else seen.failed
     return ToolFacts(
         name,
-        plain_id(generic.say.CALL_ID.pick(attributes), name),
+        plain_id(CALL_ID.pick(attributes), name),
         open_arguments(asked.get("args"), name),
         text,
         failed or told,

@@ -83,7 +83,8 @@ _DENIED_TYPES: Final = frozenset(
     }
 )
 _COMPACTION: Final = re.compile(
-    r"(?:^|[._ /-])(?:compaction|compact|chat_compression|context_compression|summarize_history)(?:$|[._ /-])",
+    r"(?:^|[._ /-])(?:compaction|compact|chat_compression|context_compression|summarize_history)"
+    r"(?:$|[._ /-])",
     re.IGNORECASE,
 )
 
@@ -204,8 +205,11 @@ def classify(record: Record) -> Telling | None:  # noqa: PLR0911 - the ordered r
     mlflow = unquote(attributes.get("mlflow.spanType", ""))
     langsmith = attributes.get("langsmith.span.kind", "")
     if (
-        loop == "tool" or vercel == "ai.toolCall" or langfuse == "tool" or mlflow == "TOOL" or langsmith == "tool"
-        or attributes.get("mcp.method.name") == "tools/call" or attributes.get("mastra.span.type") in {"tool_call", "mcp_tool_call"}
+        "tool" in (loop, langfuse, langsmith)
+        or vercel == "ai.toolCall"
+        or mlflow == "TOOL"
+        or attributes.get("mcp.method.name") == "tools/call"
+        or attributes.get("mastra.span.type") in {"tool_call", "mcp_tool_call"}
         or record.name.startswith(("execute_tool ", "tools/call "))
     ):  # fmt: skip
         return Telling.TOOL
@@ -299,8 +303,8 @@ def tool_name(record: Record) -> str:
 def stripped_name(name: str) -> str:
     """A tool's name out of a span's name.
 
-    >>> stripped_name("execute_tool get_weather"), stripped_name("get_weather.__call__"), stripped_name("Agent.f")
-    ('get_weather', 'get_weather', 'f')
+    >>> [stripped_name(name) for name in ("execute_tool get_weather", "get_weather.__call__", "Agent.f")]
+    ['get_weather', 'get_weather', 'f']
     """
     name = _PLACEHOLDER.sub("", name)
     for suffix in _SUFFIXES:
@@ -581,7 +585,7 @@ def finish_in_events(record: Record) -> str | None:
 
 
 def agent_facts(record: Record) -> ModelFacts:
-    """What an agent span tells beside its name. Its tokens are the sum of its model calls': not counted again."""
+    """What an agent span tells beside its name; its tokens are those of its model calls, never counted again."""
     failed, error = told_by_status(record)
     return ModelFacts(failed=failed, error=error, offered_tools=offered_of(record.attributes))
 
@@ -590,7 +594,9 @@ def content_of(record: Record) -> tuple[Tail, tuple[Ask, ...], str | None]:
     """The messages of a model call: the tail of its input, the calls in its output, its text."""
     attributes = record.attributes
     raw_in, raw_out = say.CONTENT_IN.pick(attributes), say.CONTENT_OUT.pick(attributes)
-    tail, asks, text = NO_TAIL, (), None
+    tail = NO_TAIL
+    asks: tuple[Ask, ...] = ()
+    text: str | None = None
     structured = "gen_ai.input.messages" in attributes or "gen_ai.output.messages" in attributes
     if not structured and _has_flat(attributes):
         tail, asks, text = flattened(attributes)

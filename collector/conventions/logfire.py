@@ -7,6 +7,7 @@ from typing import Final
 from collector.batch import Signal
 from collector.conventions import generic
 from collector.conventions.observation import Observation, Telling, ToolFacts
+from collector.conventions.spellings import CALL_ID
 from collector.conventions.values import arguments_of, result_of
 from collector.record import Record
 
@@ -25,7 +26,7 @@ def read(record: Record) -> Observation | None:
         failed, error = generic.told_by_status(record)
         tool = ToolFacts(
             name,
-            generic.say.CALL_ID.pick(attributes),
+            CALL_ID.pick(attributes),
             arguments_of(attributes.get("input", ""), name),
             seen.text,
             failed or seen.failed,

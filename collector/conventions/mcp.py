@@ -1,4 +1,4 @@
-"""MCP servers and clients: one trace a request when the caller's context is not passed on; never arguments."""
+"""MCP servers and clients: a trace a request unless the caller's context is passed on; never arguments."""
 
 from __future__ import annotations
 

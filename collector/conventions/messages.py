@@ -29,6 +29,8 @@ MAX_TAIL_MESSAGES: Final = 256
 MAX_USER_TEXT: Final = 2_000
 
 _MODEL_ROLES: Final = frozenset({"assistant", "model", "ai", "AI", "MessageRole.ASSISTANT"})
+_TOOL_ROLES: Final = frozenset({"tool", "function", "ToolMessage", "MessageRole.TOOL", "tool-response"})
+_ANSWER_KEYS: Final = frozenset({"toolResult", "functionResponse", "function_response", "tool_call_result"})
 _USER_ROLES: Final = frozenset({"user", "human", "MessageRole.USER"})
 _LAST_MODEL_MESSAGE: Final = tuple(
     f'{{"role":{space}"{role}"' for role in ("assistant", "model") for space in ("", " ")
@@ -36,12 +38,14 @@ _LAST_MODEL_MESSAGE: Final = tuple(
 _DECODER: Final = json.JSONDecoder()
 _SEPARATOR: Final = re.compile(r"\s*,\s*(?=\{)")
 _DISGUISE: Final = re.compile(
-    r"^\s*(?:observation:|call id:|tool (?:result|output|response)|<tool_(?:response|result)|<function_results?>"
-    r"|<returncode>|<output>|\[tool|for context: |<system-reminder>|<environment_context>|<session_context>|error:)",
+    r"^\s*(?:observation:|call id:|tool (?:result|output|response)|<tool_(?:response|result)"
+    r"|<function_results?>|<returncode>|<output>|\[tool|for context: |<system-reminder>"
+    r"|<environment_context>|<session_context>|error:)",
     re.IGNORECASE,
 )
 _CALL_REPR: Final = re.compile(
-    r"ResponseFunctionToolCall\(arguments='(?P<arguments>(?:[^'\\]|\\.)*)', call_id='(?P<id>[^']*)', name='(?P<name>[^']*)'"
+    r"ResponseFunctionToolCall\(arguments='(?P<arguments>(?:[^'\\]|\\.)*)', "
+    r"call_id='(?P<id>[^']*)', name='(?P<name>[^']*)'"
 )
 
 
@@ -96,25 +100,37 @@ def _role(value: Mapping[str, Json]) -> str:
 
 
 def _read_body(value: Mapping[str, Json], message: Message) -> None:
+    content = value.get("parts", value.get("content", value.get("_content", value.get("blocks"))))
+    if _read_tool_message(value, content, message):
+        return
+    extra = value.get("additional_kwargs")
+    calls = value.get("tool_calls")
+    if not calls and isinstance(extra, dict) and not (isinstance(content, list) and _holds_calls(content)):
+        calls = extra.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        _read_call(call, message)
+    _read_content(content, message)
+
+
+def _read_tool_message(value: Mapping[str, Json], content: Json, message: Message) -> bool:
+    """Whether a message is one tool's result, told by its role or by naming the call; it is read then."""
     extra = value.get("additional_kwargs")
     answered = _text(value, "tool_call_id") or (
         _text(extra, "tool_call_id") if isinstance(extra, dict) else ""
     )
-    content = value.get("parts", value.get("content", value.get("_content", value.get("blocks"))))
-    if message.role in {"tool", "function", "ToolMessage", "MessageRole.TOOL", "tool-response"} or answered:
-        call_id = answered or _text(value, "id")
-        if call_id or isinstance(content, str):
-            if not (isinstance(content, list) and _holds_answers(content)):
-                _answer(
-                    message, call_id, _text(value, "name"), content, value.get("status") == "error" or None
-                )
-                return
-    calls = value.get("tool_calls")
-    if not calls and isinstance(extra, dict) and not (isinstance(content, list) and _holds_calls(content)):
-        calls = extra.get("tool_calls")
-    if isinstance(calls, list):
-        for call in calls:
-            _read_call(call, message)
+    if message.role not in _TOOL_ROLES and not answered:
+        return False
+    call_id = answered or _text(value, "id")
+    if isinstance(content, list) and _holds_answers(content):
+        return False
+    if not call_id and not isinstance(content, str):
+        return False
+    failed = True if value.get("status") == "error" else None
+    _answer(message, call_id, _text(value, "name"), content, failed=failed)
+    return True
+
+
+def _read_content(content: Json, message: Message) -> None:
     if isinstance(content, str):
         _read_text(content, message)
     elif isinstance(content, list):
@@ -126,7 +142,7 @@ def _read_body(value: Mapping[str, Json], message: Message) -> None:
     elif isinstance(content, dict):
         inner = content.get("parts", content.get("content"))
         if isinstance(inner, list):
-            _read_body({"role": message.role, "parts": inner}, message)
+            _read_content(inner, message)
 
 
 def _holds_calls(parts: list[Json]) -> bool:
@@ -136,10 +152,13 @@ def _holds_calls(parts: list[Json]) -> bool:
 def _holds_answers(parts: list[Json]) -> bool:
     return any(
         isinstance(part, dict)
-        and (part.get("type") in {"tool_call_response", "tool-result", "tool_result"} or "toolResult" in part
-             or part.get("_class") == "ToolCallResult" or "functionResponse" in part or "function_response" in part or "tool_call_result" in part)
+        and (
+            part.get("type") in {"tool_call_response", "tool-result", "tool_result"}
+            or part.get("_class") == "ToolCallResult"
+            or not _ANSWER_KEYS.isdisjoint(part)
+        )
         for part in parts
-    )  # fmt: skip
+    )
 
 
 def _read_text(text: str, message: Message) -> None:
@@ -220,10 +239,10 @@ def _read_answer(part: Mapping[str, Json], message: Message) -> None:
     failed = (
         True if told is True or part.get("status") == "error" or part.get("outcome") == "failed" else None
     )
-    _answer(message, call_id, _text(source, "name", "toolName", "tool_name"), content, failed)
+    _answer(message, call_id, _text(source, "name", "toolName", "tool_name"), content, failed=failed)
 
 
-def _answer(message: Message, call_id: str, name: str, content: Json, failed: bool | None) -> None:
+def _answer(message: Message, call_id: str, name: str, content: Json, *, failed: bool | None) -> None:
     if isinstance(content, list) and all(
         isinstance(part, dict) and part.get("block_type") == "text" for part in content
     ):
@@ -435,7 +454,7 @@ def _unflat(fields: Mapping[str, str]) -> Message:
             call_id,
             fields.get("name", ""),
             content if isinstance(content, str | list | dict) else text,
-            None,
+            failed=None,
         )
         message.texts = []
     elif message.texts and message.texts[0][:1] == "[" and message.role in _USER_ROLES | _MODEL_ROLES:

@@ -70,8 +70,10 @@ class ToolFacts:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a record tells of one model call: `asks` from its output, `answers` and the last user text from
-    the tail of its input (what came after the model's own last message; and `told`, the calls in that message).
+    """What a record tells of one model call.
+
+    `asks` are the calls in its output; `told` those in the model's last message of its input, `answers` and
+    the last user text what came after that message.
     """
 
     model: str | None = None

@@ -1,4 +1,4 @@
-"""Qwen Code: spans close to the semantic conventions, and the logs of its ancestor Gemini CLI with call ids."""
+"""Qwen Code: spans close to the semantic conventions, and Gemini CLI's logs with call ids."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from collector.batch import Signal
 from collector.conventions import gemini_cli, generic
 from collector.conventions.observation import Observation, Telling, ToolFacts
+from collector.conventions.spellings import CALL_ID
 from collector.record import Record
 
 NAME: Final = "qwen_code"
@@ -29,7 +30,7 @@ def read(record: Record) -> Observation | None:
         )
     if record.name.endswith((".tool.execution", ".tool.blocked_on_user")):
         failed, error = generic.told_by_status(record)
-        tool = ToolFacts("", generic.say.CALL_ID.pick(record.attributes), failed=failed, error=error)
+        tool = ToolFacts("", CALL_ID.pick(record.attributes), failed=failed, error=error)
         return generic.base(record, Telling.PART, NAME, tool=tool, source="execution")
     observation = generic.observe(record, NAME)
     if observation is None or observation.tool is None:

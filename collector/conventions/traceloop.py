@@ -1,8 +1,7 @@
-"""OpenLLMetry (Traceloop): `traceloop.*` attributes, decorators without operation names, tasks that are no tools."""
+"""OpenLLMetry (Traceloop): `traceloop.*` attributes, decorators without operations, tasks that are no tools."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -60,7 +59,7 @@ def _tool_task(record: Record) -> Observation:
 
 
 def _model_task(record: Record) -> Observation:
-    """LlamaIndex: a model class's own methods are tasks; one prepares the request, others return the answer."""
+    """LlamaIndex: methods of a model class are tasks; one prepares the request, others return the answer."""
     output = parse(record.attributes.get("traceloop.entity.output", ""))
     if not isinstance(output, dict):
         return generic.base(record, Telling.CONTEXT, NAME)

@@ -1,4 +1,4 @@
-"""Values as instrumentations pack them: JSON in JSON, Python reprs, envelopes around arguments and results."""
+"""Values as instrumentations pack them: JSON in JSON, Python reprs, envelopes around the content."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import orjson
 
@@ -63,9 +63,9 @@ _FAILED_STATUS: Final = frozenset({"error", "failed", "failure", "errored"})
 
 
 def parse(raw: str) -> Json:
-    """Read JSON, else a Python literal, else the text itself. JSON within a JSON string is opened once.
+    r"""Read JSON, else a Python literal, else the text itself. JSON within a JSON string is opened once.
 
-    >>> parse('{"a": 1}'), parse("{'a': True}"), parse('"\\\\"x\\\\""'), parse("Paris")
+    >>> parse('{"a": 1}'), parse("{'a': True}"), parse('"\\"x\\""'), parse("Paris")
     ({'a': 1}, {'a': True}, 'x', 'Paris')
     """
     value = _parse_once(raw)
@@ -91,7 +91,7 @@ def _parse_once(raw: str) -> Json:
 
 
 def parse_repr(text: str) -> Json:
-    """Read the repr of Python objects: a call becomes a mapping of its keyword arguments; else the text itself.
+    """Read the repr of Python objects; a call becomes a mapping of its keywords. Else the text itself.
 
     >>> parse_repr("ToolCall(name='f', role=<Role.USER: 'user'>, arguments={'x': -1})")
     {'_class': 'ToolCall', 'name': 'f', 'role': 'user', 'arguments': {'x': -1}}
@@ -166,8 +166,8 @@ def arguments_of(raw: str, tool: str = "") -> Json:
     """Read a tool call's arguments out of what an instrumentation recorded as its input.
 
     None when that holds none (`""`, `"N/A"`, `"null"`). A bare value is `{"$value": value}`: its parameter's
-    name is not known. Envelopes are opened: `{"inputs": ..., "input_str": ...}`, `{"args": [], "kwargs": {}}`,
-    `{"tool_name": ..., "arguments": ...}`, a model's own tool call part.
+    name is not known. Envelopes are opened: `{"inputs": ..., "input_str": ...}`,
+    `{"args": [], "kwargs": {}}`, `{"tool_name": ..., "arguments": ...}`, a model's own tool call part.
 
     >>> arguments_of('{"args": [], "kwargs": {"city": "Paris"}}')
     {'city': 'Paris'}
@@ -360,7 +360,7 @@ def brought(value: Json, raw: str | None = None) -> Brought:
             break
         if inner is _NONE:
             break
-        opened = inner
+        opened = cast("Json", inner)
     if isinstance(opened, str):
         seen = told_by_text(opened[:MAX_TEXT])
         text: str | None = seen.text
@@ -402,8 +402,10 @@ def _result_inside(value: Mapping[str, Json]) -> Json | object:  # noqa: PLR0911
 def _is_message(value: Mapping[str, Json]) -> bool:
     return any(
         key in value
-        for key in ("tool_call_id", "toolUseId", "isError", "is_error", "tool_use_id", "raw_output", "call_id",
-                    "additional_kwargs", "structuredContent", "structured_content")
+        for key in (
+            "tool_call_id", "toolUseId", "isError", "is_error", "tool_use_id", "raw_output", "call_id",
+            "additional_kwargs", "structuredContent", "structured_content",
+        )
     ) or value.get("type") in {"tool", "tool_result"} or value.get("role") == "tool"  # fmt: skip
 
 

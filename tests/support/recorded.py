@@ -114,7 +114,8 @@ def canonical(value: Json) -> str:
 
 def calls(steps: dict[str, Step]) -> list[Step]:
     return sorted(
-        (step for step in steps.values() if step.kind is Kind.TOOL_CALL), key=lambda step: (step.start_ns, step.end_ns)
+        (step for step in steps.values() if step.kind is Kind.TOOL_CALL),
+        key=lambda step: (step.start_ns, step.end_ns),
     )
 
 
