@@ -529,13 +529,10 @@ def _without_bad_records(signal: Signal, body: bytes, rejected: Counter[str]) ->
         resource_fault = _fault("Resource", [resource.resource])
         for scope in resource.scopes:
             fault = resource_fault or _fault("Scope", [scope.scope])
-            good = []
-            for record in scope.records:
-                reason = fault or _fault(_RECORD[signal], [record])
-                if reason:
-                    rejected[reason] += 1
-                else:
-                    good.append(record)
+            records = list(scope.records)
+            reasons = [fault] * len(records) if fault else _faults(_RECORD[signal], records)
+            good = [record for record, reason in zip(records, reasons, strict=True) if not reason]
+            rejected.update(reason for reason in reasons if reason)
             del scope.records[:]
             scope.records.extend(good)
             if fault:
@@ -552,6 +549,15 @@ def _envelope(body: bytes) -> Message:
         return message_class("Envelope").FromString(body)
     except DecodeError as error:
         raise Rejected("malformed protobuf") from error
+
+
+def _faults(message: str, payloads: list[bytes]) -> list[str]:
+    """Return why each payload cannot be read, empty where it can; halving finds the few bad ones."""
+    reason = _fault(message, payloads)
+    if not reason or len(payloads) == 1:
+        return [reason] * len(payloads)
+    half = len(payloads) // 2
+    return _faults(message, payloads[:half]) + _faults(message, payloads[half:])
 
 
 def _fault(message: str, payloads: list[bytes]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from collector.redact_text import TextRedactor
 _IDS: Final = frozenset(
     {"TraceId", "SpanId", "ParentSpanId", "SpanKind", "StatusCode", "Links.TraceId", "Links.SpanId"}
 )
+_SHORT: Final = 64  # characters of a name that is worth remembering
 _SENTENCES: Final = frozenset({"StatusMessage", "Body"})
 
 
@@ -61,6 +63,7 @@ class Redactor:
     def __init__(self, settings: RedactionSettings) -> None:
         self._text = TextRedactor(settings.extra_keys, settings.extra_patterns)
         self._hash_only = settings.hash_only
+        self._short_name = lru_cache(maxsize=4096)(self._text.redacted)
         self._candidates = candidates(settings.extra_keys, settings.extra_patterns)
         try:
             pc.match_substring_regex(pa.array([""]), self._candidates)
@@ -76,8 +79,12 @@ class Redactor:
         if self._text.is_secret(key):
             return self._text.secret_value(key, text)
         if self._hash_only and is_content_key(key):
-            return hashed(text, self.text)
+            return hashed(text, self._name)
         return self.text(text)
+
+    def _name(self, name: str) -> str:
+        """Return a name inside JSON without secrets; names repeat, so short ones are remembered."""
+        return self._short_name(name) if len(name) <= _SHORT else self._text.redacted(name)
 
     def fields(self, fields: Mapping[str, Field]) -> dict[str, Strings]:
         """Return each field's texts redacted, under its name."""
@@ -114,7 +121,7 @@ class Redactor:
         if field.keys is None:
             if not (self._hash_only and field.sentence):
                 return field.texts
-            return pa.array([hashed(text, self.text) for text in field.texts.to_pylist()], pa.string())
+            return pa.array([hashed(text, self._name) for text in field.texts.to_pylist()], pa.string())
         names = field.keys.dictionary.to_pylist()
         chosen = np.fromiter((self._is_chosen(name) for name in names), np.bool_, len(names))
         if not chosen.any():
