@@ -262,7 +262,7 @@ class DoomLoop:
         self._enter_run(step)
         pacing = self._pacing
         pacing.pass_time(step)
-        self._spent = self._spent._replace(calls=self._spent.calls + 1)
+        self._spent = self._spent.plus_call()
         now = self._occurrence(step)
         waits = now.role is Role.WAIT
         if pacing.call(step, waits=waits) >= self._config.patience_s * 1e9:

@@ -24,6 +24,7 @@ _STARTS = frozenset({"offset", "start", "startline", "linestart", "fromline", "b
 _ENDS = frozenset({"end", "endline", "lineend", "toline", "endlineoneindexedinclusive"})
 _LENGTHS = frozenset({"limit", "length", "count", "numlines", "maxlines", "lines"})
 _PAIRS = frozenset({"viewrange", "range", "linerange"})
+_BEGIN = _STARTS | _PAIRS
 
 
 class Range(NamedTuple):
@@ -48,6 +49,8 @@ def range_of(arguments: Json) -> Range | None:
     True
     """
     if not isinstance(arguments, Mapping) or len(arguments) < 2:  # noqa: PLR2004 - a resource and a range
+        return None
+    if not any(normal_name(key) in _BEGIN for key in arguments):
         return None
     start = end = length = None
     rest: dict[str, Json] = {}

@@ -38,6 +38,10 @@ class Spent(NamedTuple):
     output_tokens: int | None = None
     cost_usd: float | None = None
 
+    def plus_call(self) -> Spent:
+        """Add a tool call."""
+        return Spent(self.calls + 1, self.input_tokens, self.output_tokens, self.cost_usd)
+
     def plus_model(self, step: Step) -> Spent:
         """Add what a model call used."""
         usage = step.usage
