@@ -10,13 +10,14 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent / "tests" / "support")]
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
-from recorded import RECORDED, batches
+from recorded import RECORDED, batches  # noqa: E402 - a script finds the project by its own place
 
-from collector.conventions import catalog
-from collector.reader import StepReader
-from collector.record import records
+from collector.conventions import catalog  # noqa: E402 - as above
+from collector.reader import StepReader  # noqa: E402 - as above
+from collector.record import records  # noqa: E402 - as above
 
 DEFAULT = (
     "pydantic-ai/no-content-sub",
@@ -26,6 +27,7 @@ DEFAULT = (
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("captures", type=Path, nargs="*")
     parser.add_argument("--times", type=int, default=40)
@@ -55,8 +57,9 @@ def main() -> None:
             1e6 * seconds / count for seconds in (columns - begun, read - columns, joined - read)
         )
         print(
-            f"{folder.parent.name}/{folder.name}: {count // options.times} agent records, CPU us a record: "
-            f"columns {record_us:.1f}, conventions {read_us - record_us:.1f}, joining {all_us - read_us:.1f}, all {all_us:.1f}"
+            f"{folder.parent.name}/{folder.name}: {count // options.times} records, CPU us a record: "
+            f"columns {record_us:.1f}, conventions {read_us - record_us:.1f}, joining {all_us - read_us:.1f}, "
+            f"all {all_us:.1f}"
         )
 
 

@@ -180,6 +180,7 @@ class Calls:
                 return
 
     def give_ask(self, entry: Entry, asked: Asked, group: Group) -> None:
+        """Tie a call to the part of a model message that asked for it."""
         entry.ask, entry.asked_by = asked.ask, asked.by
         entry.answer = entry.answer or asked.answer
         for call_id in (asked.ask.call_id, *asked.aliases):

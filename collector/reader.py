@@ -6,8 +6,8 @@
 
 A record waits `hold_ns` for those that belong before it, is then joined to the entry of the call it tells
 of or begins a new one, and what changed is said. What is said once is never taken back: later records amend.
-Rules of joining: `joining`, `calls`, `models`; sessions: `sessions`; calls that only messages show: `messages`,
-`unrecorded`; what is remembered: `state`; what is said of it: `saying`.
+Rules of joining: `joining`, `calls`, `models`; sessions: `sessions`; calls that only messages show:
+`messages`, `unrecorded`; what is remembered: `state`; what is said of it: `saying`.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _spans(columns: _Columns) -> Iterator[Record]:
 
 
 def _logs(columns: _Columns) -> Iterator[Record]:
-    for identity, trace_id, span_id, service, (resource, process), scope, time, attributes, body, event in zip(
+    for identity, trace_id, span_id, service, (resource, process), scope, at, attributes, body, event in zip(
         columns.identities(), columns.strings("TraceId"), columns.strings("SpanId"),
         columns.strings("ServiceName"), columns.resources(), columns.strings("ScopeName"),
         columns.nanoseconds("Timestamp"), columns.maps("LogAttributes"), columns.strings("Body"),
@@ -214,8 +214,8 @@ def _logs(columns: _Columns) -> Iterator[Record]:
             service=service,
             process=process,
             scope=scope,
-            start_ns=time,
-            end_ns=time,
+            start_ns=at,
+            end_ns=at,
             attributes=attributes,
             resource=resource,
             body=body,

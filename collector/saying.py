@@ -59,7 +59,7 @@ class Saying:
         self._state = state
 
     def said(self) -> list[StepEvent]:
-        """Return what is new since the last time: merged sessions, steps by their end, amendments, run ends."""
+        """Return what is new: merged sessions, steps by their end, amendments, ends of runs."""
         events, self._state.events = self._state.events, []
         touched, self._state.touched = self._state.touched, {}
         entries = [entry for number in touched if (entry := self._state.entries.get(number)) is not None]

@@ -55,8 +55,9 @@ class Counters:
 class State:
     """Everything that the reader knows, least recently touched first, and what is to be said.
 
-    `touched` are entries of which something is new; `waiting_groups` conversations with calls that only messages
-    show; `hold_ns` how long such a call waits for its own record; `live` whether steps are said as they come.
+    `touched` are entries of which something is new; `waiting_groups` conversations with calls that only
+    messages show; `hold_ns` how long such a call waits for its own record; `live` whether steps are said
+    as they come.
     """
 
     live: bool = True

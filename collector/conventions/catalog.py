@@ -45,7 +45,8 @@ class Convention:
 
 
 CONVENTIONS: Final[tuple[Convention, ...]] = (
-    Convention("claude_code", scopes=r"com\.anthropic\.claude_code.*", services="claude-code.*", read=claude_code.read),
+    Convention("claude_code", scopes=r"com\.anthropic\.claude_code.*", services="claude-code.*",
+               read=claude_code.read),
     Convention("codex", scopes=r"codex_otel.*", services=r"codex.*", read=codex.read),
     Convention("qwen_code", scopes=r"qwen-code.*", services=r"qwen-code.*", read=qwen_code.read),
     Convention("gemini_cli", scopes=r"gemini-cli.*", services=r"gemini-cli.*", read=gemini_cli.read),
@@ -67,11 +68,13 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     Convention("semantic_kernel", scopes=r"semantic_kernel.*|Microsoft\.SemanticKernel.*"),
     Convention("mastra", scopes=r"@?mastra.*", marks=("mastra.span.type",)),
     Convention("openlit", scopes=r"openlit.*", marks=("openlit.sdk.version", "gen_ai.sdk.version")),
-    Convention("traceloop", scopes=r"traceloop.*|opentelemetry\.instrumentation\.(?:langchain|crewai|llamaindex|mcp).*",
+    Convention("traceloop",
+               scopes=r"traceloop.*|opentelemetry\.instrumentation\.(?:langchain|crewai|llamaindex|mcp).*",
                marks=(
         "traceloop.span.kind", "traceloop.entity.name", "traceloop.workflow.name", "traceloop.entity.input"),
         read=traceloop.read),
-    Convention("llama_index", scopes=r"llama[_-]?index.*", marks=("llamaindex.run_id",), read=llama_index.read),
+    Convention("llama_index", scopes="llama[_-]?index.*", marks=("llamaindex.run_id",),
+               read=llama_index.read),
     Convention("mcp", scopes=r"mcp.*|fastmcp.*", marks=("mcp.method.name",), read=mcp.read),
     Convention("vercel_ai", scopes=r"ai|gen_ai", marks=("ai.operationId",)),
     Convention("openinference", marks=("openinference.span.kind",)),

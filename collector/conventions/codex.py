@@ -19,7 +19,7 @@ NAME: Final = "codex"
 _MILLISECOND: Final = 1_000_000
 
 
-def read(record: Record) -> Observation | None:
+def read(record: Record) -> Observation | None:  # noqa: PLR0911 - one event a line
     """Read an event of Codex."""
     if record.signal is not Signal.LOGS:
         return None

@@ -95,7 +95,7 @@ def _plain_asks(facts: ModelFacts) -> ModelFacts:
     )
 
 
-def _read_log(record: Record) -> Observation | None:
+def _read_log(record: Record) -> Observation | None:  # noqa: PLR0911 - one event a line
     attributes = record.attributes
     name = (attributes.get("event.name") or record.event_name).rpartition(".")[2]
     run = attributes.get("prompt_id", "")

@@ -82,6 +82,7 @@ _DENIED_TYPES: Final = frozenset(
         "permission_denied_by_hook",
     }
 )
+_EVENT_NAMES: Final = frozenset({"start", "success", "error", "finish", "retry", "new_token"})
 _COMPACTION: Final = re.compile(
     r"(?:^|[._ /-])(?:compaction|compact|chat_compression|context_compression|summarize_history)"
     r"(?:$|[._ /-])",
@@ -94,7 +95,7 @@ def read(record: Record) -> Observation | None:
     return observe(record, NAME)
 
 
-def observe(record: Record, convention: str) -> Observation | None:
+def observe(record: Record, convention: str) -> Observation | None:  # noqa: PLR0911 - one kind a line
     """Classify a span and read its facts; a log record is read as far as it carries `gen_ai.*` names."""
     if record.signal is Signal.LOGS:
         return observe_log(record, convention)
@@ -186,7 +187,7 @@ def own_agent(attributes: Mapping[str, str]) -> str:
     return "" if name in _FALSE_AGENTS else name
 
 
-def classify(record: Record) -> Telling | None:  # noqa: PLR0911 - the ordered rules, one line each
+def classify(record: Record) -> Telling | None:  # noqa: C901, PLR0911 - the ordered rules, one line each
     """Tell what a span is about; None when it is nothing of an agent's."""
     attributes = record.attributes
     operation = attributes.get("gen_ai.operation.name", "")
@@ -195,7 +196,7 @@ def classify(record: Record) -> Telling | None:  # noqa: PLR0911 - the ordered r
     kind = attributes.get("openinference.span.kind", "")
     if operation in _NO_STEP_OPERATIONS and kind not in {"TOOL", "LLM"}:
         return Telling.CONTEXT
-    if kind in {"TOOL", "LLM"} and "metadata.path" in attributes:
+    if kind in {"TOOL", "LLM"} and ("metadata.path" in attributes or record.name in _EVENT_NAMES):
         return Telling.CONTEXT  # BeeAI makes a span of every event within a call
     if operation in _TOOL_OPERATIONS or kind == "TOOL":
         return Telling.CONTEXT if record.name.startswith("handoff to ") else Telling.TOOL
@@ -585,7 +586,7 @@ def finish_in_events(record: Record) -> str | None:
 
 
 def agent_facts(record: Record) -> ModelFacts:
-    """What an agent span tells beside its name; its tokens are those of its model calls, never counted again."""
+    """What an agent span tells beside its name; its tokens are its model calls', not counted again."""
     failed, error = told_by_status(record)
     return ModelFacts(failed=failed, error=error, offered_tools=offered_of(record.attributes))
 

@@ -1,4 +1,4 @@
-"""OpenLLMetry (Traceloop): `traceloop.*` attributes, decorators without operations, tasks that are no tools."""
+"""OpenLLMetry (Traceloop): `traceloop.*` attributes, decorators without operations, tasks."""
 
 from __future__ import annotations
 

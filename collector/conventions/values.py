@@ -220,7 +220,7 @@ def _opened(value: Mapping[str, Json], tool: str) -> Json:
         return value["input"]
     params = value.get("params")
     if isinstance(params, dict) and "method" in keys and "arguments" in params:
-        return params["arguments"]
+        return cast("Json", params["arguments"])
     return _named(value, tool)
 
 
@@ -413,16 +413,16 @@ def _joined(parts: list[Json]) -> Json | object:
     if len(parts) == 1 and isinstance(parts[0], dict):
         part = parts[0]
         if "toolResult" in part:
-            return part["toolResult"]
+            return cast("Json", part["toolResult"])
         if part.keys() == {"json"}:
-            return part["json"]
+            return cast("Json", part["json"])
         if "tool_call_id" in part or "tool_use_id" in part:
             return part
-    texts = []
-    for part in parts:
-        if not isinstance(part, dict):
+    texts: list[str] = []
+    for each in parts:
+        if not isinstance(each, dict):
             return _NONE
-        text = part.get("text", part.get("content") if part.get("type") in {"text", "output_text"} else None)
+        text = each.get("text", each.get("content") if each.get("type") in {"text", "output_text"} else None)
         if not isinstance(text, str):
             return _NONE
         texts.append(text)

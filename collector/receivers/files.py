@@ -50,9 +50,9 @@ OnProblem: TypeAlias = Callable[[Path, int, str], None]
 def read_files(paths: Iterable[Path], on_problem: OnProblem) -> Iterator[Body]:
     """Yield every request body in files and folders: (signal, encoding, body, where it came from).
 
-    Folders are read recursively, in the order of names; `meta.json` and hidden files in them are left out, and
-    so are files whose name is not one of a recording. A file is protobuf, JSON, or JSON lines (one request a
-    line), plain or gzip, told by its content; the signal is told by the JSON's own keys, else by the file's
+    Folders are read recursively, in the order of names; `meta.json` and hidden files in them are left out,
+    and so are files whose name is not one of a recording. A file is protobuf, JSON, or JSON lines (one
+    request a line), plain or gzip, told by its content; the signal is told by the JSON's own keys, else by the file's
     name, else by trying. `encoding` is "protobuf" or "json"; the source is the path, with `:line` for lines.
 
     Memory is bounded by one request (256 MiB; a line, 64 MiB). What cannot be read is told to
@@ -130,7 +130,7 @@ def _bodies(path: Path, stream: io.BufferedReader, on_problem: OnProblem) -> Ite
 
 
 def _is_lines(path: Path, head: bytes) -> bool:
-    """Whether each line is a request: the first one is a whole object and more follows, or the name says so."""
+    """Whether each line is a request: the first is a whole object and more follows, or the name says so."""
     if path.name.lower().removesuffix(".gz").endswith((".jsonl", ".ndjson")):
         return True
     first, newline, rest = head.lstrip().partition(b"\n")

@@ -28,7 +28,8 @@ FETCH = "fetch_page"
 FEW = [
     RECORDED / name
     for name in (
-        "autogen/openinference", "langgraph/zero-code-content", "mcp/fastmcp-native", "openai-raw/openinference-responses",
+        "autogen/openinference", "langgraph/zero-code-content", "mcp/fastmcp-native",
+        "openai-raw/openinference-responses",
         "google-adk/native-agenttool", "haystack/openinference", "langgraph/openinference+openai",
     )
 ]  # fmt: skip
