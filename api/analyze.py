@@ -15,7 +15,7 @@ from rich.table import Table
 from api.build import build_decode, build_engine, build_offline_reader
 from api.config import ConfigError, Settings
 from collector.consumer import Rejected
-from collector.receivers.files import Body, Problem, read_files, total_bytes
+from collector.receivers.files import Body, read_files
 from collector.step import Step, StepAmended, StepEvent, StepSeen
 from detectors.protocol import Finding, Severity
 
@@ -50,10 +50,14 @@ class Problems:
         self._stream = stream
         self.count = 0
 
-    def __call__(self, problem: Problem) -> None:
-        """Report one."""
+    def __call__(self, path: Path, line: int, reason: str) -> None:
+        """Report one of a file, `line` 0 when it is of the whole file."""
+        self.about(f"{path}:{line}" if line else str(path), reason)
+
+    def about(self, source: str, reason: str) -> None:
+        """Report one of a source."""
         self.count += 1
-        self._stream.write(f"recloser: {problem}\n")
+        self._stream.write(f"recloser: {source}: {reason}\n")
 
 
 def step_row(step: Step) -> dict[str, object]:
@@ -97,14 +101,14 @@ class Analysis:
 
     def feed(self, bodies: Iterable[Body]) -> Iterator[Finding]:
         """Analyze all bodies as one stream; yields each finding, and again when its kind or severity changes."""
-        for body in bodies:
+        for signal, encoding, body, source in bodies:
             try:
-                decoded = self._decode(body.signal, body.encoding, body.data)
+                decoded = self._decode(signal, encoding, body)
             except Rejected as error:
-                self._problems(Problem(body.source, str(error)))
+                self._problems.about(source, str(error))
                 continue
             if decoded.message:
-                self._problems(Problem(body.source, decoded.message))
+                self._problems.about(source, decoded.message)
             if decoded.batch is not None:
                 yield from self._judge(self._reader.push(decoded.batch, 0))
         yield from self._judge(self._reader.drain())
@@ -120,7 +124,14 @@ class Analysis:
                     yield finding
 
 
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(inner.stat().st_size for inner in path.rglob("*") if inner.is_file())
+    return path.stat().st_size if path.exists() else 0
+
+
 def _progress(bodies: Iterable[Body], total: int, console: Console) -> Iterator[Body]:
+    """Bodies, with a bar that moves on a file at a time."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -129,9 +140,14 @@ def _progress(bodies: Iterable[Body], total: int, console: Console) -> Iterator[
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("analyzing", total=total or None)
+        current, completed = "", 0
         for body in bodies:
+            path = body[3].rpartition(":")[0] or body[3]
+            if path != current and current:
+                completed += _size(Path(current))
+                progress.update(task, completed=completed)
+            current = path
             yield body
-            progress.update(task, completed=body.position)
 
 
 def _table(latest: Sequence[Finding], steps: int) -> Table:
@@ -161,7 +177,7 @@ def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: S
         sys.stderr.write(f"recloser: {error}\n")
         return BAD_INPUT
     out = sys.stdout.buffer
-    bodies = _progress(read_files(paths, problems), total_bytes(paths), stderr)
+    bodies = _progress(read_files(paths, problems), sum(map(_size, paths)), stderr)
     worst = -1
     for finding in analysis.feed(bodies):
         worst = max(worst, finding.severity.rank)
