@@ -57,9 +57,9 @@ def main() -> None:
             1e6 * seconds / count for seconds in (columns - begun, read - columns, joined - read)
         )
         print(
-            f"{folder.parent.name}/{folder.name}: {count // options.times} records, CPU us a record: "
-            f"columns {record_us:.1f}, conventions {read_us - record_us:.1f}, joining {all_us - read_us:.1f}, "
-            f"all {all_us:.1f}"
+            f"{folder.parent.name}/{folder.name}: {count // options.times} records, CPU us each: "
+            f"columns {record_us:.1f}, conventions {read_us - record_us:.1f}, "
+            f"joining {all_us - read_us:.1f}, all {all_us:.1f}"
         )
 
 

@@ -27,7 +27,7 @@ from collector.joining import (
 from collector.messages import Asked, Group
 from collector.models import Models
 from collector.ordering import Window
-from collector.record import records
+from collector.record import Record, records
 from collector.saying import Saying
 from collector.sessions import Node, Trace, learn_session, remember
 from collector.state import MAX_ENTRIES, MAX_TRACES, Counters, Process, State
@@ -82,7 +82,7 @@ class StepReader:
     def push(self, batch: Batch, now_ns: int) -> list[StepEvent]:
         """Take a batch that arrived at `now_ns`; return what is due."""
         for record in records(batch):
-            observation = catalog.read(record)
+            observation = self._read(record)
             if observation is None or (self._window.hold_ns is None and self._seen_before(observation)):
                 continue
             self._state.counters.observations += 1
@@ -136,6 +136,13 @@ class StepReader:
         self._state.entries = OrderedDict((entry.number, entry) for entry in value["entries"])
         self._state.waiting_groups = dict.fromkeys(value["waiting"])
         self._state.next_number, self._state.now_ns = value["next"], value["now"]
+
+    def _read(self, record: Record) -> Observation | None:
+        try:
+            return catalog.read(record)
+        except Exception:  # noqa: BLE001 - whatever one record holds, the others are read; it is counted
+            self.counters.unreadable += 1
+            return None
 
     def _seen_before(self, observation: Observation) -> bool:
         if observation.identity in self._identities:

@@ -49,6 +49,7 @@ class Counters:
     forgotten_entries: int = 0
     joined_too_late: int = 0
     resent: int = 0
+    unreadable: int = 0
 
 
 @dataclass(slots=True)

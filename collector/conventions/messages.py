@@ -91,7 +91,7 @@ def _role(value: Mapping[str, Json]) -> str:
     if isinstance(role, str):
         return role
     kind = value.get("type")
-    if kind in {"human", "ai", "system", "tool", "AIMessageChunk"}:
+    if kind in ("human", "ai", "system", "tool", "AIMessageChunk"):
         return "ai" if kind == "AIMessageChunk" else str(kind)
     name = value.get("event.name")
     if isinstance(name, str):
@@ -153,7 +153,7 @@ def _holds_answers(parts: list[Json]) -> bool:
     return any(
         isinstance(part, dict)
         and (
-            part.get("type") in {"tool_call_response", "tool-result", "tool_result"}
+            part.get("type") in ("tool_call_response", "tool-result", "tool_result")
             or part.get("_class") == "ToolCallResult"
             or not _ANSWER_KEYS.isdisjoint(part)
         )
@@ -176,10 +176,10 @@ _CLASSES: Final = {"ToolCall": "tool_call", "ToolCallResult": "tool_result", "Te
 
 def _read_part(part: Mapping[str, Json], message: Message) -> None:
     kind = part.get("type") or part.get("block_type") or _CLASSES.get(str(part.get("_class", "")))
-    if kind in {"tool_call", "tool_use", "tool-call", "function_call"}:
+    if kind in ("tool_call", "tool_use", "tool-call", "function_call"):
         _read_call(part, message)
         return
-    if kind in {"tool_call_response", "tool-result", "tool_result", "function_call_output"}:
+    if kind in ("tool_call_response", "tool-result", "tool_result", "function_call_output"):
         _read_answer(part, message)
         return
     for key in ("toolUse", "functionCall", "function_call", "tool_call"):
@@ -192,10 +192,10 @@ def _read_part(part: Mapping[str, Json], message: Message) -> None:
         if isinstance(inner, dict):
             _read_answer(inner, message)
             return
-    if "role" in part or "_role" in part or kind in {"human", "ai", "system", "tool"}:
+    if "role" in part or "_role" in part or kind in ("human", "ai", "system", "tool"):
         return
     text = part.get("text", part.get("content"))
-    if isinstance(text, str) and kind not in {"thinking", "reasoning"}:
+    if isinstance(text, str) and kind not in ("thinking", "reasoning"):
         _read_text(text, message)
 
 
@@ -389,7 +389,7 @@ def _outputs(value: Json) -> Iterable[Json]:
                 and not (key == "content" and ("role" in value or "type" in value))
             ):
                 return inner[0] if isinstance(inner[0], list) else inner
-            if isinstance(inner, dict) and key in {"output", "response"}:
+            if isinstance(inner, dict) and key in ("output", "response"):
                 return _outputs(inner)
         return [value]
     if isinstance(value, list):
@@ -446,7 +446,7 @@ def _unflat(fields: Mapping[str, str]) -> Message:
             arguments = open_arguments(raw) if raw else {}
             message.asks.append(Ask(call.get("id", ""), call["name"], arguments))
     call_id = fields.get("tool_call_id", "")
-    if message.role in {"tool", "function"} or call_id:
+    if message.role in ("tool", "function") or call_id:
         text = "\n".join(message.texts)
         content = parse(text) if text[:1] in "{[" else text
         _answer(
@@ -488,7 +488,7 @@ def told_by_events(
         if not name.startswith("gen_ai."):
             continue
         kind = name.removeprefix("gen_ai.").removesuffix(".message")
-        if kind in {"user", "assistant", "tool", "system"}:
+        if kind in ("user", "assistant", "tool", "system"):
             message = _from_event(kind, fields)
             if message is not None:
                 inputs.append(message)

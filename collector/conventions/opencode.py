@@ -17,6 +17,8 @@ from collector.record import Record
 NAME: Final = "opencode"
 ASKED: Final = "opencode:asked"
 RAN: Final = "opencode:ran"
+_TITLE: Final = "You are a title generator"  # a model call beside the conversation, about the same text
+_HEAD: Final = 200
 
 
 def read(record: Record) -> Observation | None:
@@ -33,5 +35,7 @@ def read(record: Record) -> Observation | None:
         return replace(observation, telling=Telling.CONTEXT, trace_is_run=False)
     if observation.telling is Telling.CONTEXT and not observation.session:
         return None
+    if observation.model is not None and _TITLE in record.attributes.get("ai.prompt.messages", "")[:_HEAD]:
+        observation = replace(observation, model=replace(observation.model, user_text=None))
     source = ASKED if observation.telling is Telling.TOOL else record.scope
     return replace(observation, source=source, trace_is_run=False, agent="")

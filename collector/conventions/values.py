@@ -379,7 +379,7 @@ def _result_inside(value: Mapping[str, Json]) -> Json | object:  # noqa: PLR0911
     keys = value.keys()
     if "kwargs" in keys and ("lc" in keys or keys <= {"output", "kwargs"}) and "output" not in keys:
         return value["kwargs"]
-    if "data" in keys and value.get("type") in {"tool", "ai", "human"}:
+    if "data" in keys and value.get("type") in ("tool", "ai", "human"):
         return value["data"]
     if "output" in keys and (keys <= {"output", "kwargs", "tags", "metadata", "color", "run_id", "error"}):
         return value["output"]
@@ -406,7 +406,7 @@ def _is_message(value: Mapping[str, Json]) -> bool:
             "tool_call_id", "toolUseId", "isError", "is_error", "tool_use_id", "raw_output", "call_id",
             "additional_kwargs", "structuredContent", "structured_content",
         )
-    ) or value.get("type") in {"tool", "tool_result"} or value.get("role") == "tool"  # fmt: skip
+    ) or value.get("type") in ("tool", "tool_result") or value.get("role") == "tool"  # fmt: skip
 
 
 def _joined(parts: list[Json]) -> Json | object:
@@ -422,7 +422,7 @@ def _joined(parts: list[Json]) -> Json | object:
     for each in parts:
         if not isinstance(each, dict):
             return _NONE
-        text = each.get("text", each.get("content") if each.get("type") in {"text", "output_text"} else None)
+        text = each.get("text", each.get("content") if each.get("type") in ("text", "output_text") else None)
         if not isinstance(text, str):
             return _NONE
         texts.append(text)

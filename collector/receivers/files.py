@@ -52,8 +52,9 @@ def read_files(paths: Iterable[Path], on_problem: OnProblem) -> Iterator[Body]:
 
     Folders are read recursively, in the order of names; `meta.json` and hidden files in them are left out,
     and so are files whose name is not one of a recording. A file is protobuf, JSON, or JSON lines (one
-    request a line), plain or gzip, told by its content; the signal is told by the JSON's own keys, else by the file's
-    name, else by trying. `encoding` is "protobuf" or "json"; the source is the path, with `:line` for lines.
+    request a line), plain or gzip, told by its content; the signal is told by the JSON's own keys, else
+    by the file's name, else by trying. `encoding` is "protobuf" or "json"; the source is the path, with
+    `:line` for lines.
 
     Memory is bounded by one request (256 MiB; a line, 64 MiB). What cannot be read is told to
     `on_problem(path, line, reason)` (line 0: the whole file), and reading goes on.
