@@ -100,7 +100,7 @@ class Analysis:
         self.latest: dict[str, Finding] = {}
 
     def feed(self, bodies: Iterable[Body]) -> Iterator[Finding]:
-        """Analyze all bodies as one stream; yields each finding, and again when its kind or severity changes."""
+        """Analyze all bodies as one stream; yield each finding, again when kind or severity changes."""
         for signal, encoding, body, source in bodies:
             try:
                 decoded = self._decode(signal, encoding, body)

@@ -79,7 +79,7 @@ def build_limits(settings: Settings) -> Limits:
 
 
 def build_auth(settings: Settings) -> Auth:
-    """Who may send spans: everyone when there are no tokens, else those whose token has the scope `ingest`."""
+    """Who may send spans: everyone without tokens, else those whose token has the scope `ingest`."""
     if not settings.tokens:
         return anyone
     known = [(token.token.get_secret_value().encode(), "ingest" in token.scopes) for token in settings.tokens]
@@ -100,4 +100,3 @@ def build_pack() -> Pack:
         steps=lambda steps: pack_rows(step_rows(steps)),
         merges=lambda merges: pack_rows(session_merge_rows(merges)),
     )
-

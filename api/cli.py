@@ -48,7 +48,7 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file w
 
 
 @app.command()
-def serve(  # noqa: PLR0913 - each flag is a parameter
+def serve(
     *,
     data_dir: Annotated[Path | None, typer.Option(help="Where the store and the spool live")] = None,
     otlp_http_port: Annotated[int | None, typer.Option(help="OTLP/HTTP port, 0 picks one [4318]")] = None,
@@ -61,7 +61,7 @@ def serve(  # noqa: PLR0913 - each flag is a parameter
     config: ConfigOption = None,
 ) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C."""
-    from api.serve import serve as run  # noqa: PLC0415 - other commands do not need the supervisor
+    from api.serve import serve as run
 
     flags: dict[str, Any] = {
         "data_dir": data_dir,
@@ -94,7 +94,7 @@ def analyze(
     config: ConfigOption = None,
 ) -> None:
     """Judge recorded traces with the same engine that judges live ones."""
-    from api.analyze import analyze as run  # noqa: PLC0415 - other commands do not need the decoder
+    from api.analyze import analyze as run
 
     try:
         settings = load({}, config)
@@ -109,7 +109,7 @@ def demo(
     seconds: Annotated[int, typer.Option(min=10, max=60, help="How long the fleet runs at most")] = 40,
 ) -> None:
     """Watch a small fleet of simulated agents: one of them is stuck, is seen, and is stopped."""
-    from api.demo import demo as run  # noqa: PLC0415 - other commands do not need the exporters
+    from api.demo import demo as run
 
     raise typer.Exit(run(seconds))
 

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -80,7 +88,7 @@ class Retention(Section):
 
     spans_days: int = Field(30, ge=0, description="Days that spans and logs are kept")
     steps_days: int = Field(60, ge=0, description="Days that steps are kept")
-    findings_days: int = Field(365, ge=0, description="Days that findings, alerts and breaker events are kept")
+    findings_days: int = Field(365, ge=0, description="Days that findings, alerts, breaker events are kept")
 
 
 class Redaction(Section):
@@ -142,9 +150,9 @@ class Settings(BaseSettings):
     otlp_grpc_port: Port = Field(4317, description="OTLP/gRPC; 0 picks a free port")
     api_port: Port = Field(4319, description="HTTP API; 0 picks a free port")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged")
-    ingest: Ingest = Ingest()  # type: ignore[call-arg]  # every field has a default
-    clickhouse: ClickHouse = ClickHouse()  # type: ignore[call-arg]  # every field has a default
-    retention: Retention = Retention()  # type: ignore[call-arg]  # every field has a default
+    ingest: Ingest = Ingest()
+    clickhouse: ClickHouse = ClickHouse()
+    retention: Retention = Retention()
     redaction: Redaction = Redaction()
     detectors: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Per detector: its parameters"
@@ -197,7 +205,7 @@ def _problem(location: tuple[int | str, ...], message: str) -> str:
 
 
 def to_json(settings: BaseModel) -> dict[str, object]:
-    """The settings as plain data, secrets revealed: for handing them to a process of ours, never for showing."""
+    """The settings as plain data, secrets revealed: for a process of ours, never for showing."""
     return {name: _plain(getattr(settings, name)) for name in type(settings).model_fields}
 
 

@@ -258,7 +258,7 @@ def _settings(folder: Path, hook: str) -> Settings:
         otlp_grpc_port=0,
         api_port=0,
         log_level="warning",
-        ingest=Ingest(order_window_ms=200),  # type: ignore[call-arg]  # the rest has defaults
+        ingest=Ingest(order_window_ms=200),
         webhooks=(Webhook(name="on-call", url=hook, secrets=(SecretStr(f"whsec_{SECRET}"),)),),
         policy=(PolicyRule(name="stop doom loops", kinds=("doom_loop",), scope="session", action="halt"),),
     )
@@ -301,7 +301,8 @@ def demo(seconds: int) -> int:
 def _run_fleet(sidecar: Sidecar, agents: list[Agent], board: Board, console: Console, seconds: int) -> None:
     endpoints = sidecar.endpoints
     board.say(
-        f"the sidecar listens: OTLP/HTTP {endpoints.otlp_http}, OTLP/gRPC {endpoints.otlp_grpc}, API {endpoints.api}"
+        f"the sidecar listens: OTLP/HTTP {endpoints.otlp_http}, OTLP/gRPC {endpoints.otlp_grpc}, "
+        f"API {endpoints.api}"
     )
     stopping = threading.Event()
     providers = [_provider(agent.name, endpoints.otlp_http) for agent in agents]
@@ -351,7 +352,8 @@ def _summary(agents: list[Agent], board: Board, console: Console) -> int:
         )
         return 1
     console.print(
-        f"\n[bold]{stuck.name}[/] made [bold]{stuck.calls}[/] calls and was stopped; left alone it would have made {would}. "
+        f"\n[bold]{stuck.name}[/] made [bold]{stuck.calls}[/] calls and was stopped; "
+        f"left alone it would have made {would}. "
         f"The other {len(agents) - 1} agents were left in peace."
     )
     console.print("Next: [bold]recloser serve[/], then point your agents' OTLP exporter at it.")

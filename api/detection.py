@@ -56,6 +56,7 @@ class DetectionLoop:
     def __init__(
         self,
         spool: Spool,
+        *,
         reader: StepReader,
         engine: Engine,
         pack: Pack,
@@ -220,7 +221,7 @@ class DetectionLoop:
         cursor = self._cursor
 
         def run(connection: sqlite3.Connection) -> None:
-            put = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+            put = "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)"
             connection.execute(put, ("reader", reader))
             connection.execute(put, ("detection", detection))
             for key, state in scopes.items():
@@ -236,8 +237,17 @@ class DetectionLoop:
         self._commit(run)
         self._spool.forget_cached(min(self._spool.cursor(name) for name in self._all_readers))
         self._dirty = False
-        self._metrics.spool_bytes.set(self._spool.size)
-        self._metrics.identities.set(self._spool.known_identities)
+        self._show()
+
+    def _show(self) -> None:
+        metrics, counters = self._metrics, self._reader.counters
+        metrics.open_scopes.set(len(self._engine))
+        metrics.evicted_scopes.set(self._engine.evicted)
+        metrics.reader_forgotten.labels("traces").set(counters.forgotten_traces)
+        metrics.reader_forgotten.labels("conversations").set(counters.forgotten_groups)
+        metrics.reader_forgotten.labels("calls").set(counters.forgotten_entries)
+        for name, error in self._engine.errors.items():
+            metrics.detector_errors.labels(name).set(error.count)
 
 
 def move_cursor(connection: sqlite3.Connection, name: str, seq: int) -> None:

@@ -23,9 +23,8 @@ from api.build import (
     build_decode,
     build_engine,
     build_limits,
-    build_reader,
-    build_redactor,
     build_pack,
+    build_reader,
 )
 from api.config import ConfigError, Settings
 from api.detection import CURSOR as DETECTORS
@@ -116,20 +115,20 @@ class IngestProcess:
         self._intake = Intake(build_decode(settings, self._metrics), self._spool, self._metrics)
         self._detection = DetectionLoop(
             self._spool,
-            build_reader(settings),
-            build_engine(settings),
-            build_pack(),
-            self._metrics,
-            READERS,
+            reader=build_reader(settings),
+            engine=build_engine(settings),
+            pack=build_pack(),
+            metrics=self._metrics,
+            readers=READERS,
             settle=settings.ingest.order_window_ms / 1e3,
         )
         self._shipping = ShippingLoop(
             self._spool,
-            lambda: _connect_store(options),
-            data_dir / "control.db",
-            self._metrics,
-            FlushPolicy(settings.ingest.flush_rows, settings.ingest.flush_interval_s),
-            READERS,
+            connect=lambda: _connect_store(options),
+            control_db=data_dir / "control.db",
+            metrics=self._metrics,
+            policy=FlushPolicy(settings.ingest.flush_rows, settings.ingest.flush_interval_s),
+            readers=READERS,
         )
 
     async def run(self) -> None:
@@ -164,7 +163,7 @@ class IngestProcess:
         await rpc.start()
         page, _ = start_http_server(self._options.metrics_port, "127.0.0.1", self._metrics.registry)
         http = asyncio.create_task(server.serve())
-        while not server.started and not http.done():
+        while not server.started and not http.done():  # noqa: ASYNC110 - uvicorn offers a flag, no event
             await asyncio.sleep(0.01)
         say_ready(http_port=self._options.http_port, grpc_port=self._options.grpc_port)
         await self._watch(stopping, http)
@@ -175,7 +174,7 @@ class IngestProcess:
         page.shutdown()
 
     async def _watch(self, stopping: asyncio.Event, http: asyncio.Task[None]) -> None:
-        """Until asked to stop; a loop that failed ends the process at once, the supervisor starts a new one."""
+        """Until asked to stop; a loop that failed ends the process, the supervisor starts a new one."""
         while not stopping.is_set():
             if self._detection.failed or self._shipping.failed or http.done():
                 logging.shutdown()

@@ -1,4 +1,4 @@
-"""From a request body to the spool: what the receivers call, and what answers for "acknowledged means kept"."""
+"""From a request body to the spool: what receivers call; it answers for "acknowledged means kept"."""
 
 from __future__ import annotations
 

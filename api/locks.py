@@ -16,7 +16,7 @@ class LockedError(Exception):
 
 
 def hold(path: Path, patience: float = PATIENCE) -> int:
-    """Hold `path` until this process ends. Raises `LockedError` when it is not free within `patience` seconds."""
+    """Hold `path` until this process ends. Raises `LockedError` when it is not free in `patience` seconds."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + patience
     while True:

@@ -93,6 +93,15 @@ class IngestMetrics:
             "recloser_spool_bytes", "Payload bytes waiting in the spool", registry=registry
         )
         self.identities = Gauge("recloser_known_identities", "Span identities remembered", registry=registry)
+        self.evicted_scopes = Gauge(
+            "recloser_evicted_scopes", "Scopes given up for memory", registry=registry
+        )
+        self.reader_forgotten = Gauge(
+            "recloser_reader_forgotten",
+            "Traces, conversations and calls that the reader gave up for memory",
+            ["what"],
+            registry=registry,
+        )
         self.open_scopes = Gauge(
             "recloser_open_scopes", "Scopes that detectors hold state for", registry=registry
         )

@@ -35,7 +35,8 @@ def control_events(control_db: Path, table: str, after: int, upto: int, limit: i
     connection = sqlite3.connect(f"file:{control_db}?mode=ro", uri=True, timeout=BUSY_TIMEOUT)
     try:
         rows = connection.execute(
-            f"SELECT seq, event, payload, created_ns FROM {table} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",  # noqa: S608 - our own table names
+            f"SELECT seq, event, payload, created_ns FROM {table}"  # noqa: S608 - our own table names
+            " WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
             (after, upto, limit),
         ).fetchall()
     finally:

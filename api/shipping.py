@@ -79,11 +79,12 @@ class _Shipment:
 
 
 class ShippingLoop:
-    """See the module. `connect` opens the store (and brings its schema up to date); it is called until it works."""
+    """See the module. `connect` opens the store, its schema up to date; it is called until it works."""
 
     def __init__(
         self,
         spool: Spool,
+        *,
         connect: Callable[[], Store],
         control_db: Path,
         metrics: IngestMetrics,
@@ -176,7 +177,7 @@ class ShippingLoop:
         return self._store
 
     def _spool_name(self) -> str:
-        """An identity of this spool file: part of every token, so that a new spool never repeats an old one's."""
+        """This spool file's identity, part of every token: a new spool never repeats an old one's."""
         row = self._spool.reader.execute("SELECT value FROM state WHERE key = 'name'").fetchone()
         if row is not None:
             return str(row[0].decode())
@@ -293,7 +294,8 @@ class ShippingLoop:
     def _ship_findings(self) -> bool:
         def choose(after: int) -> tuple[int, int] | None:
             row = self._spool.reader.execute(
-                "SELECT min(seq), max(seq) FROM (SELECT seq FROM findings WHERE seq > ? ORDER BY seq LIMIT ?)",
+                "SELECT min(seq), max(seq)"
+                " FROM (SELECT seq FROM findings WHERE seq > ? ORDER BY seq LIMIT ?)",
                 (after, ROWS_PER_PROJECTION),
             ).fetchone()
             return (row[0], row[1]) if row[0] is not None else None

@@ -1,4 +1,4 @@
-"""The whole sidecar on one page: which processes there are, what each is told, and what happens when one dies.
+"""The whole sidecar on one page: its processes, what each is told, what happens when one dies.
 
 ::
 

@@ -7,7 +7,7 @@ itself.
 from __future__ import annotations
 
 import base64
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import orjson
 import pyarrow as pa
@@ -56,14 +56,16 @@ def decode_by_loop(body: bytes) -> pa.RecordBatch:
     )
 
 
-def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+def _column(field: Any, values: list[Any]) -> Any:  # noqa: ANN401 - of whatever type the field has
     if field.type == ATTRIBUTES:
         offsets = [0]
         for items in values:
             offsets.append(offsets[-1] + len(items))
         keys = pa.array([key for items in values for key, _ in items], pa.string())
         texts = pa.array([text for items in values for _, text in items], pa.string())
-        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, texts, type=ATTRIBUTES)
+        return pa.MapArray.from_arrays(
+            cast("Any", pa.array(offsets, pa.int32())), keys, texts, type=ATTRIBUTES
+        )
     return pa.array(values, field.type)
 
 

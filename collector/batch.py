@@ -1,5 +1,6 @@
-"""Columns of a decoded request: exactly those of the collector's clickhouse exporter, so that a batch
-goes from the decoder to ClickHouse without becoming Python objects.
+"""Columns of a decoded request: exactly those of the collector's clickhouse exporter.
+
+So a batch goes from the decoder to ClickHouse without becoming Python objects.
 
 Attribute values are strings, as the exporter writes them: a string as it is; an int, double or bool as
 JSON; bytes as base64; an array or kvlist as JSON. Ids are lower-case hex. Everything that reads steps
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -26,53 +27,51 @@ class Signal(StrEnum):
     METRICS = "metrics"
 
 
-SPAN_SCHEMA: Final = pa.schema(
-    [
-        pa.field("Timestamp", TIMESTAMP),
-        pa.field("TraceId", pa.string()),
-        pa.field("SpanId", pa.string()),
-        pa.field("ParentSpanId", pa.string()),
-        pa.field("TraceState", pa.string()),
-        pa.field("SpanName", pa.string()),
-        pa.field("SpanKind", pa.string()),  # Internal Server Client Producer Consumer Unspecified
-        pa.field("ServiceName", pa.string()),
-        pa.field("ResourceAttributes", ATTRIBUTES),
-        pa.field("ScopeName", pa.string()),
-        pa.field("ScopeVersion", pa.string()),
-        pa.field("SpanAttributes", ATTRIBUTES),
-        pa.field("Duration", pa.uint64()),  # ns
-        pa.field("StatusCode", pa.string()),  # Unset Ok Error
-        pa.field("StatusMessage", pa.string()),
-        pa.field("Events.Timestamp", pa.list_(TIMESTAMP)),
-        pa.field("Events.Name", pa.list_(pa.string())),
-        pa.field("Events.Attributes", pa.list_(ATTRIBUTES)),
-        pa.field("Links.TraceId", pa.list_(pa.string())),
-        pa.field("Links.SpanId", pa.list_(pa.string())),
-        pa.field("Links.TraceState", pa.list_(pa.string())),
-        pa.field("Links.Attributes", pa.list_(ATTRIBUTES)),
-    ]
-)
+_SPAN_FIELDS: Final[list[pa.Field[Any]]] = [
+    pa.field("Timestamp", TIMESTAMP),
+    pa.field("TraceId", pa.string()),
+    pa.field("SpanId", pa.string()),
+    pa.field("ParentSpanId", pa.string()),
+    pa.field("TraceState", pa.string()),
+    pa.field("SpanName", pa.string()),
+    pa.field("SpanKind", pa.string()),  # Internal Server Client Producer Consumer Unspecified
+    pa.field("ServiceName", pa.string()),
+    pa.field("ResourceAttributes", ATTRIBUTES),
+    pa.field("ScopeName", pa.string()),
+    pa.field("ScopeVersion", pa.string()),
+    pa.field("SpanAttributes", ATTRIBUTES),
+    pa.field("Duration", pa.uint64()),  # ns
+    pa.field("StatusCode", pa.string()),  # Unset Ok Error
+    pa.field("StatusMessage", pa.string()),
+    pa.field("Events.Timestamp", pa.list_(TIMESTAMP)),
+    pa.field("Events.Name", pa.list_(pa.string())),
+    pa.field("Events.Attributes", pa.list_(ATTRIBUTES)),
+    pa.field("Links.TraceId", pa.list_(pa.string())),
+    pa.field("Links.SpanId", pa.list_(pa.string())),
+    pa.field("Links.TraceState", pa.list_(pa.string())),
+    pa.field("Links.Attributes", pa.list_(ATTRIBUTES)),
+]
+SPAN_SCHEMA: Final = pa.schema(_SPAN_FIELDS)
 
-LOG_SCHEMA: Final = pa.schema(
-    [
-        pa.field("Timestamp", TIMESTAMP),  # timeUnixNano, else observedTimeUnixNano
-        pa.field("TraceId", pa.string()),
-        pa.field("SpanId", pa.string()),
-        pa.field("TraceFlags", pa.uint8()),
-        pa.field("SeverityText", pa.string()),
-        pa.field("SeverityNumber", pa.uint8()),
-        pa.field("ServiceName", pa.string()),
-        pa.field("Body", pa.string()),
-        pa.field("ResourceSchemaUrl", pa.string()),
-        pa.field("ResourceAttributes", ATTRIBUTES),
-        pa.field("ScopeSchemaUrl", pa.string()),
-        pa.field("ScopeName", pa.string()),
-        pa.field("ScopeVersion", pa.string()),
-        pa.field("ScopeAttributes", ATTRIBUTES),
-        pa.field("LogAttributes", ATTRIBUTES),
-        pa.field("EventName", pa.string()),
-    ]
-)
+_LOG_FIELDS: Final[list[pa.Field[Any]]] = [
+    pa.field("Timestamp", TIMESTAMP),  # timeUnixNano, else observedTimeUnixNano
+    pa.field("TraceId", pa.string()),
+    pa.field("SpanId", pa.string()),
+    pa.field("TraceFlags", pa.uint8()),
+    pa.field("SeverityText", pa.string()),
+    pa.field("SeverityNumber", pa.uint8()),
+    pa.field("ServiceName", pa.string()),
+    pa.field("Body", pa.string()),
+    pa.field("ResourceSchemaUrl", pa.string()),
+    pa.field("ResourceAttributes", ATTRIBUTES),
+    pa.field("ScopeSchemaUrl", pa.string()),
+    pa.field("ScopeName", pa.string()),
+    pa.field("ScopeVersion", pa.string()),
+    pa.field("ScopeAttributes", ATTRIBUTES),
+    pa.field("LogAttributes", ATTRIBUTES),
+    pa.field("EventName", pa.string()),
+]
+LOG_SCHEMA: Final = pa.schema(_LOG_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

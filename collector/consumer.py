@@ -19,7 +19,7 @@ class IngestError(Exception):
     """Something kept a request from being taken."""
 
 
-class Rejected(IngestError):
+class Rejected(IngestError):  # noqa: N818 - says what the caller should know, as the design names it
     """The input is bad; sending it again would fail again."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,8 @@ def decode(payload: bytes) -> Batch:
     signal = Signal((columns.schema.metadata or {})[_SIGNAL].decode())
     agent = pa.array(columns.column(_AGENT).to_numpy(zero_copy_only=False).nonzero()[0], pa.uint32())
     data = columns.select([n for n in columns.schema.names if n not in {_IDENTITY, _AGENT}])
-    return Batch(signal, data.replace_schema_metadata(None), columns.column(_IDENTITY), agent)
+    identity = cast("pa.UInt64Array", columns.column(_IDENTITY))
+    return Batch(signal, data.replace_schema_metadata(None), identity, agent)
 
 
 def keep(batch: Batch, rows: pa.BooleanArray) -> Batch:

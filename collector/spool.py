@@ -39,7 +39,8 @@ CREATE TABLE cursors (name TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID
 CREATE TABLE shipments (name TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE findings (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, revision INTEGER NOT NULL,
                        payload TEXT NOT NULL, created_ns INTEGER NOT NULL, UNIQUE (id, revision));
-CREATE TABLE derived (seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, rows INTEGER NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE derived (seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, rows INTEGER NOT NULL,
+                      payload BLOB NOT NULL);
 CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE refused (seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, reason TEXT NOT NULL,
                       payload BLOB NOT NULL);
@@ -75,7 +76,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """`max_bytes`: payload bytes at which requests are refused; `horizon_ns`: how long an identity is known."""
+    """`max_bytes`: payload bytes at which requests are refused; `horizon_ns`: how long spans are known."""
 
     max_bytes: int = 2 * 1024**3
     horizon_ns: int = 6 * 3600 * 10**9
@@ -245,8 +246,7 @@ class Spool:
         before = self._size
         try:
             self._writer.execute("BEGIN IMMEDIATE")
-            for work in group:
-                done.append((work, *self._attempt(work)))
+            done.extend((work, *self._attempt(work)) for work in group)
             self._trim()
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
@@ -298,7 +298,8 @@ class Spool:
         self._since_trim = 0
         horizon = self._now_ns() - self._limits.horizon_ns
         self._writer.execute(
-            "DELETE FROM identities WHERE seq IN (SELECT seq FROM identities WHERE received_ns < ? LIMIT 1000)",
+            "DELETE FROM identities"
+            " WHERE seq IN (SELECT seq FROM identities WHERE received_ns < ? ORDER BY seq LIMIT 1000)",
             (horizon,),
         )
         self._writer.execute(
@@ -323,7 +324,9 @@ class Spool:
 
     def add_derived(self, connection: sqlite3.Connection, kind: str, rows: int, payload: bytes) -> None:
         """Within a piece of work: queue derived rows (of the table `kind`) for the store."""
-        connection.execute("INSERT INTO derived (kind, rows, payload) VALUES (?, ?, ?)", (kind, rows, payload))
+        connection.execute(
+            "INSERT INTO derived (kind, rows, payload) VALUES (?, ?, ?)", (kind, rows, payload)
+        )
         self._size += len(payload)
 
     def drop_derived(self, connection: sqlite3.Connection, upto: int) -> None:

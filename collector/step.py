@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | Mapping[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
 
 class Kind(StrEnum):

@@ -1,4 +1,4 @@
-"""kill -9 of each process at random moments under load: nothing acknowledged is lost, nothing is there twice."""
+"""kill -9 of each process at random moments under load: nothing is lost, nothing is there twice."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def crash_matrix(folder: Path, on_call: OnCall, process: str, kills: int, seed: 
     )
     assert twice == []
     found = served.stored(
-        "SELECT session_id, uniqExact(id) FROM otel.findings WHERE severity = 'critical' GROUP BY session_id ORDER BY session_id"
+        "SELECT session_id, uniqExact(id) FROM otel.findings WHERE severity = 'critical'"
+        " GROUP BY session_id ORDER BY session_id"
     )
     assert found == [[session, 1] for session in loops]
 

@@ -89,16 +89,19 @@ def served(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def python(served: Served, protocol: str, seconds: float) -> subprocess.Popen[bytes]:
-    endpoint = {"grpc": f"127.0.0.1:{served.grpc_port}", "http": f"http://127.0.0.1:{served.http_port}"}[protocol]
+    endpoint = {"grpc": f"127.0.0.1:{served.grpc_port}", "http": f"http://127.0.0.1:{served.http_port}"}[
+        protocol
+    ]
     script = HERE / "python_exporter.py"
-    return subprocess.Popen([sys.executable, script, protocol, endpoint, str(SPANS), str(seconds), f"python-{protocol}"])
+    arguments = [protocol, endpoint, str(SPANS), str(seconds), f"python-{protocol}"]
+    return subprocess.Popen([sys.executable, script, *arguments])
 
 
 def javascript(served: Served, protocol: str, seconds: float, packages: Path) -> subprocess.Popen[bytes]:
     port = served.grpc_port if protocol == "grpc" else served.http_port
     script = HERE / "javascript_exporter.mjs"
     return subprocess.Popen(
-        ["node", script, protocol, f"http://127.0.0.1:{port}", str(SPANS), str(seconds), f"javascript-{protocol}"],
+        ["node", script, protocol, f"http://127.0.0.1:{port}", str(SPANS), str(seconds), f"js-{protocol}"],
         env={**os.environ, "NODE_PACKAGES": str(packages)},
     )
 
@@ -140,7 +143,8 @@ def test_python_and_javascript_exporters_while_the_store_is_away_for_two_minutes
 ) -> None:
     packages = tmp_path / "npm"
     packages.mkdir()
-    subprocess.run(["npm", "install", "--silent", "--no-fund", "--no-audit", *NPM_PACKAGES], cwd=packages, check=True)
+    npm = ["npm", "install", "--silent", "--no-fund", "--no-audit", *NPM_PACKAGES]
+    subprocess.run(npm, cwd=packages, check=True)
     agents = [python(served, protocol, 150) for protocol in ("grpc", "http")]
     agents += [javascript(served, protocol, 150, packages) for protocol in ("json", "proto", "grpc")]
     deliver_through_outage(server, agents, outage=120, seconds=150)

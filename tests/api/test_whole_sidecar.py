@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import PATIENCE, OnCall, Served, call_span, request
 
+NO_PORTS = ("--otlp-http-port", "0", "--otlp-grpc-port", "0", "--api-port", "0")
 RECLOSER = Path(sys.executable).parent / "recloser"
 
 
@@ -43,11 +45,16 @@ def until(true: Callable[[], object]) -> None:
 
 def api(served: Served, method: str, path: str, body: object = None) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", served.api_port, timeout=10)
-    connection.request(method, path, json.dumps(body) if body is not None else None, {"content-type": "application/json"})
+    content = json.dumps(body) if body is not None else None
+    connection.request(method, path, content, {"content-type": "application/json"})
     answer = connection.getresponse()
     text = answer.read()
     connection.close()
     return answer.status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
+
+
+def came_back(served: Served, name: str, before: int | None) -> bool:
+    return served.pid(name) not in {None, before}
 
 
 def check(served: Served, session: str) -> dict[str, Any]:
@@ -63,10 +70,11 @@ def send(served: Served, session: str, calls: int, *, looping: bool) -> None:
 
 
 def pages(on_call: OnCall, session: str) -> dict[str, list[dict[str, Any]]]:
-    return {key: bodies for key, bodies in list(on_call.seen.items()) if bodies[0]["data"]["session_id"] == session}
+    seen = list(on_call.seen.items())
+    return {key: bodies for key, bodies in seen if bodies[0]["data"]["session_id"] == session}
 
 
-def test_a_loop_is_seen_paged_and_stopped_and_the_healthy_run_is_left_alone(served: Served, on_call: OnCall) -> None:
+def test_a_loop_is_seen_paged_and_stopped_and_healthy_runs_are_not(served: Served, on_call: OnCall) -> None:
     send(served, "healthy", 10, looping=False)
     assert check(served, "stuck")["decision"] == "allow"
     send(served, "stuck", 6, looping=True)
@@ -108,14 +116,14 @@ def test_a_killed_child_comes_back_and_nothing_is_forgotten(served: Served) -> N
     for name in ("control", "ingest", "store"):
         before = served.pid(name)
         assert served.kill(name)
-        until(lambda name=name, before=before: served.pid(name) not in {None, before})
+        until(partial(came_back, served, name, before))
         served.await_ready()
     assert check(served, "before")["decision"] == "halt"
 
 
 def test_a_second_sidecar_on_the_same_folder_is_refused_with_the_reason(served: Served) -> None:
     run = subprocess.run(
-        [RECLOSER, "serve", "--data-dir", served.folder / "data", "--otlp-http-port", "0", "--otlp-grpc-port", "0", "--api-port", "0"],
+        [RECLOSER, "serve", "--data-dir", served.folder / "data", *NO_PORTS],
         capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert run.returncode == 2

@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,22 +23,20 @@ from collector.spool import Spool, SpoolError, SpoolLimits
 
 def batch(first: int, count: int = 4) -> Batch:
     rows = range(first, first + count)
-    columns = {
-        field.name: pa.array([None] * count, field.type)
-        if field.name != "SpanName"
-        else pa.array([f"span {n}" for n in rows])
-        for field in SPAN_SCHEMA
+    columns: dict[str, pa.Array[Any]] = {
+        name: pa.array([None] * count, SPAN_SCHEMA.field(name).type) for name in SPAN_SCHEMA.names
     }
+    columns["SpanName"] = pa.array([f"span {n}" for n in rows])
     return Batch(
         Signal.TRACES,
         pa.RecordBatch.from_arrays(list(columns.values()), schema=SPAN_SCHEMA),
-        pa.array(np.array(list(rows), dtype=np.uint64)),
+        pa.array(list(rows), pa.uint64()),
         pa.array([n for n in range(count) if n % 2], pa.uint32()),
     )
 
 
 def names(spool: Spool, after: int = 0) -> list[str]:
-    return [name for s in spool.read(after) for name in s.batch.columns.column("SpanName").to_pylist()]
+    return [str(name) for s in spool.read(after) for name in s.batch.columns.column("SpanName").to_pylist()]
 
 
 @pytest.fixture
@@ -163,6 +161,7 @@ from tests_spool_batch import batch
 from collector import ipc
 from collector.spool import Spool, SpoolLimits
 from pathlib import Path
+from typing import Any
 spool = Spool(Path(sys.argv[1]), SpoolLimits(), time.time_ns)
 spool.start()
 for number in range(100000):
