@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from collector.conventions.observation import Answer, Ask
-from collector.joining import Entry, arguments_known, same_arguments, same_tool, tool_of
+from collector.joining import SLACK_NS, Entry, arguments_known, same_arguments, same_tool, tool_of
 
 MAX_PENDING: Final = 512  # asked-for calls of one conversation that wait for a record
 MAX_IDS: Final = 4_096  # call ids of one conversation that are remembered
 MAX_CALLS: Final = 256  # calls of one conversation that can still be matched
 MAX_MODELS: Final = 64
 MAX_TURNS: Final = 512
+RETOLD_NS: Final = 30_000_000_000  # between a prompt's own event and the model call that first carries it
 
 
 @dataclass(slots=True)
@@ -41,6 +42,27 @@ class Asked:
 
 
 @dataclass(slots=True)
+class Turn:
+    """Where a user's text was last seen: at which place of a history (-1: in none), when, in which trace."""
+
+    trace_id: str
+    position: int
+    start_ns: int
+    end_ns: int
+
+
+def same_turn(known: Turn, turn: Turn, *, lone: bool) -> bool:
+    """Whether an equal text is the same turn again: retold, or retried, and not said once more."""
+    if turn.start_ns <= known.end_ns + SLACK_NS and known.start_ns <= turn.end_ns + SLACK_NS:
+        return True
+    if turn.position < 0 or known.position < 0:
+        return turn.position != known.position and abs(turn.start_ns - known.start_ns) < RETOLD_NS
+    if turn.position != known.position:
+        return False
+    return lone or turn.trace_id == known.trace_id
+
+
+@dataclass(slots=True)
 class Group:
     """One conversation: asked-for calls, calls by id, recent calls and model calls, user turns seen."""
 
@@ -49,7 +71,7 @@ class Group:
     ids: OrderedDict[str, int] = field(default_factory=OrderedDict)
     calls: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_CALLS))
     models: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_MODELS))
-    turns: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    turns: OrderedDict[str, Turn] = field(default_factory=OrderedDict)
     saw_tools: bool = False
     last_end_ns: int = 0
 
@@ -70,11 +92,14 @@ class Group:
                 return asked
         return None
 
-    def new_turn(self, key: str) -> bool:
-        """Whether a user turn was not seen before; it is then."""
-        if key in self.turns:
+    def new_turn(self, digest: str, turn: Turn, *, lone: bool) -> bool:
+        """Whether a user turn is told of for the first time. `lone`: its trace is only one call."""
+        known = self.turns.get(digest)
+        if known is not None and same_turn(known, turn, lone=lone):
+            known.end_ns = max(known.end_ns, turn.end_ns)
             return False
-        self.turns[key] = None
+        self.turns[digest] = turn
+        self.turns.move_to_end(digest)
         if len(self.turns) > MAX_TURNS:
             self.turns.popitem(last=False)
         return True

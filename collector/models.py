@@ -21,7 +21,7 @@ from collector.joining import (
     step_identity,
     tool_of,
 )
-from collector.messages import Asked, Group, matching
+from collector.messages import Asked, Group, Turn, matching
 from collector.sessions import Node, Trace, climb, nearest
 from collector.state import State
 from collector.step import (
@@ -337,11 +337,13 @@ class Models:
             return
         if trace is not None and climb(trace, observation.parent_span_id).in_tool:
             return
-        self._user(observation, facts.user_text, f"{facts.user_position}:", group)
+        self._user(observation, facts.user_text, facts.user_position, group)
 
-    def _user(self, observation: Observation, text: str, position: str, group: Group) -> None:
+    def _user(self, observation: Observation, text: str, position: int, group: Group) -> None:
         digest = hashlib.blake2b(text.strip().encode(), digest_size=12).hexdigest()
-        if not group.new_turn(position + digest):
+        trace = self._state.traces.get(observation.trace_id)
+        turn = Turn(observation.trace_id, position, observation.start_ns, observation.end_ns)
+        if not group.new_turn(digest, turn, lone=trace is not None and trace.lone):
             return
         entry = self._state.new(
             observation, Kind.USER_TURN, group, f"{step_identity(observation, digest)}:user"
@@ -359,15 +361,11 @@ class Models:
         trace = self._state.traces.get(observation.trace_id) if observation.trace_id else None
         group = self._state.group(self._state.group_name(trace, observation))
         if observation.telling is Telling.USER:
-            text = observation.text or ""
-            known = text not in {"", "[REDACTED]", "<REDACTED>"}
-            self._user(
-                observation, text or "(not recorded)", "" if known else f"{observation.start_ns}:", group
-            )
+            self._user(observation, observation.text or "(not recorded)", -1, group)
             return
         if observation.telling is Telling.AGENT:
             if observation.text:
-                self._user(observation, observation.text, "", group)
+                self._user(observation, observation.text, -1, group)
             if observation.model is not None and observation.model.told:
                 self._transcript(observation, observation.model, group)
             if not observation.name or (trace is not None and self._same_agent_above(trace, observation)):

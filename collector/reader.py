@@ -24,7 +24,7 @@ from collector.freezing import Thawing, freeze
 from collector.joining import (
     Entry,
 )
-from collector.messages import Asked, Group
+from collector.messages import Asked, Group, Turn
 from collector.models import Models
 from collector.ordering import Window
 from collector.record import Record, records
@@ -202,5 +202,6 @@ _THAWING: Final = Thawing(
     Telling,
     ToolFacts,
     Trace,
+    Turn,
     Usage,
 )
