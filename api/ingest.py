@@ -176,7 +176,7 @@ class IngestProcess:
     async def _watch(self, stopping: asyncio.Event, http: asyncio.Task[None]) -> None:
         """Until asked to stop; a loop that failed ends the process, the supervisor starts a new one."""
         while not stopping.is_set():
-            if self._detection.failed or self._shipping.failed or http.done():
+            if self._spool.failed or self._detection.failed or self._shipping.failed or http.done():
                 logging.shutdown()
                 os._exit(70)
             self._metrics.spool_bytes.set(self._spool.size)

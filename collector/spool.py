@@ -10,9 +10,11 @@ commit. Reads use connections of their own and never wait for the writer.
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -29,6 +31,8 @@ from collector.consumer import Unavailable
 from collector.identities import DEFAULT_CAPACITY, SeenIdentities
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION: Final = 1
 SCHEMA: Final = """
@@ -115,6 +119,8 @@ class Spool:
         self._size = 0
         self._since_trim = 0
         self._closing = False
+        self._refuse_until = 0.0
+        self.failed: BaseException | None = None
         self._writer = self._open()
         self._readers = threading.local()
 
@@ -170,6 +176,8 @@ class Spool:
             raise Unavailable("shutting down", RETRY_AFTER_ERROR)
         if self._size >= self._limits.max_bytes:
             raise Unavailable("the spool is full; the store is not keeping up", RETRY_AFTER_FULL)
+        if time.monotonic() < self._refuse_until:
+            raise Unavailable("the spool cannot write", RETRY_AFTER_ERROR)
 
     def submit(self, run: Callable[[sqlite3.Connection], T]) -> Future[T]:
         """Run `run` on the writer's connection in the next commit; the future resolves after it is on disk.
@@ -219,11 +227,13 @@ class Spool:
         return Appended(seq, new, fresh.size - new)
 
     def _write(self) -> None:
-        while True:
-            group = self._next_group()
-            if group is None:
-                return
-            self._commit(group)
+        try:
+            while (group := self._next_group()) is not None:
+                self._commit([work for work in group if work.future.set_running_or_notify_cancel()])
+        except BaseException as error:
+            self.failed = error
+            logger.exception("the spool's writer failed; ingest ends, so that it is started again")
+            raise
 
     def _next_group(self) -> list[_Work[object]] | None:
         first = self._work.get()
@@ -242,6 +252,8 @@ class Spool:
         return group
 
     def _commit(self, group: Sequence[_Work[object]]) -> None:
+        if not group:
+            return
         done: list[tuple[_Work[object], object, BaseException | None]] = []
         before = self._size
         try:
@@ -254,6 +266,8 @@ class Spool:
                 self._writer.execute("ROLLBACK")
             self._size = before
             self._forget_uncommitted()
+            # A failure costs the reading of all identities: refuse for a moment without a try.
+            self._refuse_until = time.monotonic() + RETRY_AFTER_ERROR / 2
             for work in group:
                 work.future.set_exception(Unavailable(f"the spool cannot write: {error}", RETRY_AFTER_ERROR))
             return
@@ -270,14 +284,18 @@ class Spool:
         self._writer.execute("SAVEPOINT piece")
         try:
             result = work.run(self._writer)
-        except sqlite3.OperationalError:
+        except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError) as error:
+            failure: Exception = error
+        except sqlite3.Error:
             raise
         except Exception as error:  # noqa: BLE001 - one piece's failure is its own; the group goes on
-            self._writer.execute("ROLLBACK TO piece")
+            failure = error
+        else:
             self._writer.execute("RELEASE piece")
-            return None, error
+            return result, None
+        self._writer.execute("ROLLBACK TO piece")
         self._writer.execute("RELEASE piece")
-        return result, None
+        return None, failure
 
     def _forget_uncommitted(self) -> None:
         """After a failed commit the memory must not know more than the disk."""

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +138,38 @@ def test_a_disk_that_does_not_take_it_is_unavailable_and_the_resend_is_no_duplic
         append(spool, big)
     spool.submit(lambda c: c.execute("PRAGMA max_page_count = 100000").fetchall()).result(10)
     assert append(spool, big) == (20_000, 0)
+
+
+def test_senders_are_refused_for_a_moment_after_the_disk_took_nothing(spool: Spool) -> None:
+    spool.submit(lambda c: c.execute("PRAGMA max_page_count = 40").fetchall()).result(10)
+    with pytest.raises(Unavailable):
+        append(spool, batch(0, 20_000))
+    with pytest.raises(Unavailable, match="cannot write"):
+        spool.check_room()
+
+
+def test_a_sender_that_goes_away_meanwhile_harms_nobody(spool: Spool) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def busy(_connection: sqlite3.Connection) -> None:
+        started.set()
+        go_on.wait(10)
+
+    spool.submit(busy)
+    started.wait(10)
+    given_up = spool.append(batch(0), ipc.encode(batch(0)))
+    assert given_up.cancel()
+    go_on.set()
+    assert append(spool, batch(0)) == (4, 0)
+    assert spool.failed is None
+
+
+def test_a_damaged_file_is_the_disks_fault_and_not_the_senders(spool: Spool) -> None:
+    def damaged(_connection: sqlite3.Connection) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    with pytest.raises(Unavailable, match="malformed"):
+        spool.submit(damaged).result(10)
 
 
 def test_a_file_that_is_no_spool_is_named_in_the_error(tmp_path: Path) -> None:
