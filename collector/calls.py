@@ -176,6 +176,7 @@ class Calls:
             asked = matching(each.pending, entry, call_id) if each.pending else None
             if asked is not None:
                 each.pending.remove(asked)
+                self._state.changed.add(f"g{each.name}")
                 self.give_ask(entry, asked, each)
                 return
 
@@ -185,7 +186,7 @@ class Calls:
         entry.answer = entry.answer or asked.answer
         for call_id in (asked.ask.call_id, *asked.aliases):
             group.remember_id(call_id, entry.number)
-        self._state.touched[entry.number] = None
+        self._state.touch(entry)
 
     def _decided(self, observation: Observation, group: Group) -> None:
         tool = observation.tool
@@ -214,7 +215,7 @@ class Calls:
             before = (entry.agent, entry.parent_agent)
             self._state.look_up(entry, trace, part)
             if entry.step is not None and before != (entry.agent, entry.parent_agent):
-                self._state.touched[entry.number] = None
+                self._state.touch(entry)
             wanted = (
                 Telling.TOOL
                 if entry.kind is Kind.TOOL_CALL
@@ -261,10 +262,12 @@ class Calls:
             add_part(keep, part)
             if trace is not None and part.span_id in trace.nodes:
                 trace.nodes[part.span_id].entry = keep.number
+                self._state.changed.add(f"t{trace.trace_id}")
         if keep.ask is None and gone.ask is not None:
             keep.ask, keep.asked_by = gone.ask, gone.asked_by
         keep.answer = keep.answer or gone.answer
         self._state.entries.pop(gone.number, None)
+        self._state.changed.add(f"e{gone.number}")
         self._state.touched.pop(gone.number, None)
-        self._state.touched[keep.number] = None
+        self._state.touch(keep)
         self._state.counters.joined += 1

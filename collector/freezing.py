@@ -1,41 +1,71 @@
-"""State as JSON and back: dataclasses by name and fields, everything else as it is."""
+"""State as JSON and back, fast: every container is a list that begins with what it is.
+
+A dataclass is `["Name", field, ...]`, a mapping `["{", [key, value], ...]`, a list `["[", ...]` and so on;
+text, numbers, booleans and None are themselves.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, Final, cast
+from operator import attrgetter
+from typing import Any, Final, TypeAlias, cast
 
 from collector.step import Json
 
-_KIND: Final = "~"
+Freeze: TypeAlias = Callable[[Any], Json]
+
+_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 
 
-def freeze(value: object) -> Json:  # noqa: PLR0911 - one line a kind of value
+def freeze(value: object) -> Json:
     """Turn a state into JSON. Knows dataclasses, mappings, sequences, sets, enums and plain values."""
-    if value is None or isinstance(value, bool | int | float) or type(value) is str:
+    kind = type(value)
+    if kind in _ATOMS:
         return cast("Json", value)
-    if isinstance(value, Enum):
-        return {_KIND: type(value).__name__, "v": cast("Json", value.value)}
-    if isinstance(value, tuple):
-        return {_KIND: "tuple", "v": [freeze(item) for item in value]}
-    if isinstance(value, list):
-        return [freeze(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return {_KIND: "set", "v": [freeze(item) for item in sorted(value)]}
-    if isinstance(value, deque):
-        return {_KIND: "deque", "v": [freeze(item) for item in value], "n": value.maxlen}
-    if isinstance(value, Mapping):
-        kind = "ordered" if isinstance(value, OrderedDict) else "dict"
-        return {_KIND: kind, "v": [[freeze(key), freeze(item)] for key, item in value.items()]}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {
-            _KIND: type(value).__name__,
-            "v": [freeze(getattr(value, each.name)) for each in fields(value) if each.init],
-        }
-    raise TypeError(f"cannot keep a {type(value).__name__} across a restart")
+    freezer = _FREEZERS.get(kind)
+    if freezer is None:
+        freezer = _FREEZERS[kind] = _freezer_of(kind)
+    return freezer(value)
+
+
+def _freezer_of(kind: type) -> Freeze:
+    if issubclass(kind, Enum):
+        return lambda value: [kind.__name__, value.value]
+    if not is_dataclass(kind):
+        raise TypeError(f"cannot keep a {kind.__name__} across a restart")
+    names = _names(kind)
+    get = attrgetter(*names)
+    if len(names) == 1:
+        return lambda value: [kind.__name__, freeze(get(value))]
+    return lambda value: [kind.__name__, *map(freeze, get(value))]
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cast("Any", kind)) if each.init)
+
+
+def _mapping(mark: str) -> Freeze:
+    return lambda value: [mark, *([freeze(key), freeze(item)] for key, item in value.items())]
+
+
+_FREEZERS: Final[dict[type, Freeze]] = {
+    list: lambda value: ["[", *map(freeze, value)],
+    tuple: lambda value: ["(", *map(freeze, value)],
+    set: lambda value: ["<", *map(freeze, sorted(value))],
+    deque: lambda value: ["|", value.maxlen, *map(freeze, value)],
+    dict: _mapping("{"),
+    OrderedDict: _mapping("{{"),
+}
+
+_THAWERS: Final[dict[str, Callable[[list[Any]], object]]] = {
+    "[": list,
+    "(": tuple,
+    "<": set,
+    "|": lambda items: deque(items[1:], items[0]),
+}
 
 
 class Thawing:
@@ -43,30 +73,23 @@ class Thawing:
 
     def __init__(self, *classes: type) -> None:
         self._classes = {each.__name__: each for each in classes}
+        self._widths = {each.__name__: len(_names(each)) for each in classes if is_dataclass(each)}
 
     def thaw(self, value: Json) -> Any:  # noqa: ANN401 - whatever was frozen
-        """Build what was frozen. Raises ValueError for a class that is not known."""
-        if isinstance(value, list):
-            return [self.thaw(item) for item in value]
-        if not isinstance(value, Mapping):
+        """Build what was frozen. Raises ValueError for a class that is not known, or has other fields."""
+        if not isinstance(value, list):
             return value
-        kind, inner = value.get(_KIND), value.get("v")
-        items = [self.thaw(item) for item in inner] if isinstance(inner, list) else inner
-        if isinstance(kind, str) and kind in _PLAIN and isinstance(items, list):
-            return (
-                deque(items, cast("int | None", value.get("n"))) if kind == "deque" else _PLAIN[kind](items)
-            )
-        made = self._classes.get(kind) if isinstance(kind, str) else None
+        mark, *items = value
+        if mark in {"{", "{{"}:
+            pairs = [(self.thaw(key), self.thaw(item)) for key, item in cast("list[list[Json]]", items)]
+            return dict(pairs) if mark == "{" else OrderedDict(pairs)
+        thawed = [self.thaw(item) for item in items]
+        plain = _THAWERS.get(cast("str", mark))
+        if plain is not None:
+            return plain(thawed)
+        made = self._classes.get(cast("str", mark))
         if made is None:
-            raise ValueError(f"a snapshot holds a {kind}, which is not known here")
-        if issubclass(made, Enum):
-            return made(items)
-        names = [each for each in fields(cast("Any", made)) if each.init]
-        if not isinstance(items, list) or len(items) != len(names):
-            raise ValueError(f"a snapshot's {kind} has other fields")
-        return made(**{each.name: item for each, item in zip(names, items, strict=True)})
-
-
-_PLAIN: Final[dict[str, Callable[[list[Any]], Any]]] = {
-    "tuple": tuple, "set": set, "deque": deque, "dict": dict, "ordered": OrderedDict,
-}  # fmt: skip
+            raise ValueError(f"a snapshot holds a {mark}, which is not known here")
+        if self._widths.get(made.__name__, 1) != len(thawed):
+            raise ValueError(f"a snapshot's {mark} has other fields")
+        return made(**dict(zip(_names(made), thawed, strict=True))) if is_dataclass(made) else made(*thawed)

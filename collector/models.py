@@ -70,7 +70,7 @@ class Models:
             self._state.process(observation.process).models.append(entry.number)
         else:
             self._state.counters.joined += 1
-            group = self._state.groups.get(entry.group, group)
+            group = self._state.group(entry.group)
         self._state.process(observation.process).model_sources.add(observation.source)
         self._state.into(entry, observation, trace)
         if trace is not None and observation.attached:
@@ -113,6 +113,7 @@ class Models:
             part.source == observation.source and overlap_ns(part, observation) <= 0 for part in inner
         )
         outer.wrapper = outer.wrapper or second
+        self._state.changed.add(f"e{outer.number}")
         return second
 
     def _model_elsewhere(self, observation: Observation) -> Entry | None:
@@ -183,7 +184,7 @@ class Models:
             ):
                 entry.ask = ask
                 group.remember_id(ask.call_id, number)
-                self._state.touched[number] = None
+                self._state.touch(entry)
                 return
         asked = Asked(
             ask,
@@ -219,7 +220,7 @@ class Models:
         entry = self._state.entries.get(group.ids.get(answer.call_id, -1)) if answer.call_id else None
         if entry is not None and entry.answer is None and entry.start_ns <= observation.start_ns:
             entry.answer = answer
-            self._state.touched[entry.number] = None
+            self._state.touch(entry)
 
     def _asked(self, observation: Observation, facts: ModelFacts, group: Group, entry: Entry) -> None:
         if facts.asks and entry.asked_source and entry.asked_source != observation.source:
@@ -297,10 +298,11 @@ class Models:
             return True
         if done.ask is None and done.start_ns >= entry.start_ns:
             done.ask, done.asked_by = ask, entry.number
-            self._state.touched[done.number] = None
+            self._state.touch(done)
             return True
         if done.ask is not None and done.asked_by < 0:
             done.asked_by = entry.number if done.start_ns >= entry.start_ns else -1
+            self._state.changed.add(f"e{done.number}")
             return True
         return done.start_ns >= entry.start_ns and done.ask is not None
 
@@ -354,7 +356,7 @@ class Models:
             )
         ]
         entry.end_ns = observation.start_ns
-        self._state.touched[entry.number] = None
+        self._state.touch(entry)
 
     def other(self, observation: Observation) -> None:
         """Take a record of an agent, a user turn or a compaction."""

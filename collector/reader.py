@@ -13,6 +13,7 @@ Rules of joining: `joining`, `calls`, `models`; sessions: `sessions`; calls that
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Final
 
 from collector.batch import Batch
@@ -43,6 +44,8 @@ from collector.unrecorded import Unrecorded
 
 HOLD_NS: Final = 500_000_000
 MAX_IDENTITIES: Final = 1_000_000
+_WINDOW: Final = "window"
+_REST: Final = "rest"
 
 
 class StepReader:
@@ -60,7 +63,7 @@ class StepReader:
         self,
         hold_ns: int | None = HOLD_NS,
         *,
-        max_held: int = 200_000,
+        max_held: int = 50_000,
         max_traces: int = MAX_TRACES,
         max_entries: int = MAX_ENTRIES,
     ) -> None:
@@ -109,33 +112,46 @@ class StepReader:
             self._unrecorded.adopt_parts(self._state.entries[number])
         return self._saying.said()
 
-    def snapshot(self) -> Json:
-        """The reader's state as JSON; `restore` of it goes on as if nothing had happened."""
-        return freeze(
-            {
-                "window": self._window.waiting,
-                "traces": list(self._state.traces.values()),
-                "groups": list(self._state.groups.values()),
-                "processes": dict(self._state.processes),
-                "entries": list(self._state.entries.values()),
-                "waiting": list(self._state.waiting_groups),
-                "next": self._state.next_number,
-                "now": self._state.now_ns,
-            }
-        )
+    def snapshot(self) -> dict[str, Json]:
+        """The reader's whole state in pieces; `restore` of them goes on as if nothing had happened."""
+        self._state.changed = self._state.keys()
+        return {key: piece for key, piece in self.changes().items() if piece is not None}
 
-    def restore(self, state: Json) -> None:
-        """Take over a state that `snapshot` returned. Raises ValueError when it is none."""
-        value = _THAWING.thaw(state)
-        if not isinstance(value, dict):
-            raise ValueError("a reader's snapshot is an object")  # noqa: TRY004 - the data is wrong, not the call
-        self._window.waiting = [tuple(pair) for pair in value["window"]]
-        self._state.traces = OrderedDict((trace.trace_id, trace) for trace in value["traces"])
-        self._state.groups = OrderedDict((group.name, group) for group in value["groups"])
-        self._state.processes = OrderedDict(value["processes"])
-        self._state.entries = OrderedDict((entry.number, entry) for entry in value["entries"])
-        self._state.waiting_groups = dict.fromkeys(value["waiting"])
-        self._state.next_number, self._state.now_ns = value["next"], value["now"]
+    def changes(self) -> dict[str, Json]:
+        """The pieces of the state that changed since `changes` or `snapshot` was last called.
+
+        A piece of None is gone. Kept by key, newest wins, they are what `snapshot` would have returned.
+        """
+        changed, self._state.changed = self._state.changed, set()
+        pieces = {
+            key: freeze(piece) if (piece := self._state.piece(key)) is not None else None for key in changed
+        }
+        pieces[_WINDOW] = freeze(self._window.waiting)
+        pieces[_REST] = freeze(
+            [list(self._state.waiting_groups), self._state.next_number, self._state.now_ns]
+        )
+        return pieces
+
+    def restore(self, pieces: Mapping[str, Json]) -> None:
+        """Take over the pieces of a state, into a new reader. Raises ValueError when they are none."""
+        state = self._state
+        for key in sorted(pieces, key=lambda key: (len(key), key)):
+            value = _THAWING.thaw(pieces[key])
+            if isinstance(value, Trace):
+                state.traces[value.trace_id] = value
+            elif isinstance(value, Group):
+                state.groups[value.name] = value
+            elif isinstance(value, Process):
+                state.processes[key[1:]] = value
+            elif isinstance(value, Entry):
+                state.entries[value.number] = value
+            elif key == _WINDOW:
+                self._window.waiting = value
+            elif key == _REST:
+                waiting, state.next_number, state.now_ns = value
+                state.waiting_groups = dict.fromkeys(waiting)
+            elif value is not None:
+                raise ValueError(f"no piece of a reader's state: {key}")
 
     def _read(self, record: Record) -> Observation | None:
         try:

@@ -94,6 +94,7 @@ class Saying:
                 step = entry.step = replace(step, late=True)
             elif group is not None:
                 group.last_end_ns = end_ns
+                self._state.changed.add(f"g{group.name}")
             yield StepSeen(step)
 
     def _group_of(self, session: str) -> Group | None:
@@ -157,6 +158,7 @@ class Saying:
             runs.insert(0, trace)
         if runs:
             runs[0].fallback_used = True
+            self._state.changed.add(f"t{runs[0].trace_id}")
             return runs[0].trace_id
         return session_id(trace, best, entry.process)
 

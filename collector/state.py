@@ -75,17 +75,43 @@ class State:
     ended: list[Trace] = field(default_factory=list)
     next_number: int = 0
     now_ns: int = 0
+    changed: set[str] = field(default_factory=set)
     counters: Counters = field(default_factory=Counters)
+
+    def piece(self, key: str) -> Trace | Group | Process | Entry | None:
+        """What a key of `changed` names: `t`, `g`, `p`, `e` and a trace, conversation, process or entry."""
+        kind, name = key[0], key[1:]
+        if kind == "e":
+            return self.entries.get(int(name))
+        if kind == "t":
+            return self.traces.get(name)
+        return self.groups.get(name) if kind == "g" else self.processes.get(name)
+
+    def keys(self) -> set[str]:
+        """The keys of everything that is remembered."""
+        return {
+            *(f"t{name}" for name in self.traces),
+            *(f"g{name}" for name in self.groups),
+            *(f"p{name}" for name in self.processes),
+            *(f"e{number}" for number in self.entries),
+        }
+
+    def touch(self, entry: Entry) -> None:
+        """Note that something is new of an entry."""
+        self.touched[entry.number] = None
+        self.changed.add(f"e{entry.number}")
 
     def trace(self, observation: Observation) -> Trace:
         """The trace of a record, new if it has to be."""
+        self.changed.add(f"t{observation.trace_id}")
         trace = self.traces.get(observation.trace_id)
         if trace is None:
             own = f"p:{observation.process}" if observation.is_log else f"t:{observation.trace_id}"
             trace = Trace(observation.trace_id, own, observation.process)
             self.traces[observation.trace_id] = trace
             if len(self.traces) > self.max_traces:
-                self.traces.popitem(last=False)
+                gone, _ = self.traces.popitem(last=False)
+                self.changed.add(f"t{gone}")
                 self.counters.forgotten_traces += 1
         else:
             self.traces.move_to_end(observation.trace_id)
@@ -100,12 +126,14 @@ class State:
 
     def group(self, name: str) -> Group:
         """The conversation of that name, new if it has to be."""
+        self.changed.add(f"g{name}")
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = Group(name)
             if len(self.groups) > MAX_GROUPS:
                 gone, _ = self.groups.popitem(last=False)
                 self.waiting_groups.pop(gone, None)
+                self.changed.add(f"g{gone}")
                 self.counters.forgotten_groups += 1
         else:
             self.groups.move_to_end(name)
@@ -120,6 +148,7 @@ class State:
             trace.group = new
             return
         former = self.groups.pop(old, None)
+        self.changed.update((f"g{old}", f"t{trace.trace_id}"))
         trace.group = new
         if former is not None:
             self.group(new).take(former)
@@ -129,17 +158,20 @@ class State:
                 entry = self.entries.get(number)
                 if entry is not None:
                     entry.group = new
+                    self.changed.add(f"e{number}")
         if trace.fallback_used:
             trace.fallback_used = False
             self.events.append(SessionsMerged(trace.trace_id, session))
 
     def process(self, name: str) -> Process:
         """The process of that name, new if it has to be."""
+        self.changed.add(f"p{name}")
         process = self.processes.get(name)
         if process is None:
             process = self.processes[name] = Process()
             if len(self.processes) > MAX_PROCESSES:
-                self.processes.popitem(last=False)
+                gone, _ = self.processes.popitem(last=False)
+                self.changed.add(f"p{gone}")
         else:
             self.processes.move_to_end(name)
         return process
@@ -159,8 +191,10 @@ class State:
         )
         self.next_number += 1
         self.entries[entry.number] = entry
+        self.changed.add(f"e{entry.number}")
         if len(self.entries) > self.max_entries:
             gone, _ = self.entries.popitem(last=False)
+            self.changed.add(f"e{gone}")
             self.touched.pop(gone, None)
             self.counters.forgotten_entries += 1
         return entry
@@ -168,7 +202,7 @@ class State:
     def into(self, entry: Entry, observation: Observation, trace: Trace | None) -> None:
         """Take one more record into an entry."""
         add_part(entry, observation)
-        self.touched[entry.number] = None
+        self.touch(entry)
         if entry.number in self.entries:
             self.entries.move_to_end(entry.number)
         if trace is None or observation.is_log:
@@ -181,6 +215,7 @@ class State:
     def look_up(self, entry: Entry, trace: Trace, observation: Observation) -> Climb:
         """Take an entry's agents and session from the spans above a record of it."""
         found = climb(trace, observation.parent_span_id)
+        self.changed.update((f"e{entry.number}", f"t{trace.trace_id}"))
         entry.agent = entry.agent or found.agent
         entry.parent_agent = entry.parent_agent or found.parent_agent
         if found.session:

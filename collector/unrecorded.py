@@ -32,6 +32,7 @@ class Unrecorded:
             ]
             if not due:
                 continue
+            self._state.changed.add(f"g{name}")
             gone = {id(each) for each in due}
             group.pending = [each for each in group.pending if id(each) not in gone]
             for asked in sorted(due, key=lambda each: (each.from_ns, each.order)):
@@ -45,6 +46,7 @@ class Unrecorded:
             entry = self._state.entries.get(group.ids[asked.ask.call_id])
             if entry is not None and entry.asked_by in (asked.by, -1):
                 entry.answer = entry.answer or asked.answer
+                self._state.touch(entry)
                 return
         by = self._state.entries.get(asked.by)
         process = (
@@ -93,7 +95,7 @@ class Unrecorded:
         group.calls.append(entry.number)
         for call_id in (asked.ask.call_id, *asked.aliases):
             group.remember_id(call_id, entry.number)
-        self._state.touched[entry.number] = None
+        self._state.touch(entry)
         self._state.counters.derived += 1
 
     def adopt_parts(self, entry: Entry) -> None:
@@ -102,4 +104,4 @@ class Unrecorded:
             part.model and part.model.usage.input_tokens for part in entry.parts
         ):
             entry.only_part = False
-            self._state.touched[entry.number] = None
+            self._state.touch(entry)

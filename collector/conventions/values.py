@@ -39,16 +39,19 @@ _MESSAGE_REPR: Final = re.compile(
 )
 _REPR_FIELD: Final = re.compile(r"\b(tool_call_id|status)='([^']*)'")
 _FAILURE_TEXT: Final = re.compile(
-    r"^\s*(?:\[?(?:tool )?error\]?\s*[:\-]"
+    r"^\s*(?:\[?(?:tool )?error\]?\s*(?::|\s-\s)"
     r"|error (?:executing|calling|invoking|running|in) (?:the )?(?:tool|function)"
     r"|(?:tool|function) (?:execution|call|invocation) (?:failed|error)"
     r"|an error occurred (?:while|when) (?:running|executing|calling) (?:the )?(?:tool|function)"
     r"|traceback \(most recent call last\)"
-    r"|(?:runtime|value|type|key|name|attribute|index|os|io|permission|filenotfound|timeout|connection|import|assertion|zerodivision)error\b\s*[:(]"
+    r"|(?:runtime|value|type|key|name|attribute|index|os|io|permission|filenotfound|timeout|connection|import"
+    r"|assertion|zerodivision)error\b\s*[:(]"
     r"|unsupported call:|unknown tool\b|<tool_use_error>|<error>"
-    r"|exit code:? [1-9]\d*|.{0,400}?^process exited with code [1-9]\d*)",
-    re.IGNORECASE | re.DOTALL | re.MULTILINE,
+    r"|exit code:? [1-9]\d*)",
+    re.IGNORECASE,
 )
+_EXITED: Final = re.compile(r"^process exited with code [1-9]\d*", re.IGNORECASE | re.MULTILINE)
+_EXIT_HEAD: Final = 600  # characters of a shell tool's own header
 _EXIT_CODE_TAIL: Final = re.compile(
     r"(?:^|completed with |exited with )(?:exit code|exit status|exitcode|code):? ([1-9]\d*)>?\s*$",
     re.IGNORECASE | re.MULTILINE,
@@ -334,9 +337,16 @@ def told_by_text(text: str) -> Brought:
                 return Brought(text, failed, error=error)
     if _DENIAL.match(text):
         return Brought(text, denied=True, error=text[:500])
-    if _FAILURE_TEXT.match(text) or _EXIT_CODE_TAIL.search(text[-200:]):
+    if _FAILURE_TEXT.match(text) or _exited_badly(text):
         return Brought(text, failed=True, error=text[:500])
     return Brought(text)
+
+
+def _exited_badly(text: str) -> bool:
+    head, tail = text[:_EXIT_HEAD], text[-200:]
+    if "rocess exited with code" in head and _EXITED.search(head):
+        return True
+    return ("code" in tail or "status" in tail or "Code" in tail) and _EXIT_CODE_TAIL.search(tail) is not None
 
 
 def brought(value: Json, raw: str | None = None) -> Brought:

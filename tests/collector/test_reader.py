@@ -22,7 +22,7 @@ from recorded import (
 )
 
 from collector.reader import StepReader
-from collector.step import Kind, Outcome, RunEnded, SessionsMerged, Step, StepEvent
+from collector.step import Json, Kind, Outcome, RunEnded, SessionsMerged, Step, StepEvent
 
 FETCH = "fetch_page"
 FEW = [
@@ -106,20 +106,30 @@ def test_a_restored_reader_goes_on_as_if_nothing_had_happened(folder: object, cu
     def run(*, crash: bool) -> list[StepEvent]:
         reader = StepReader()
         events: list[StepEvent] = []
+        kept: dict[str, Json] = {}
         for place, part in enumerate(parts):
             events += reader.push(part, place * 300_000_000)
+            kept.update(json.loads(json.dumps(reader.changes())))
             if crash and place % cut == 0:
-                state = json.loads(json.dumps(reader.snapshot()))
                 reader = StepReader()
-                reader.restore(state)
+                reader.restore({key: piece for key, piece in kept.items() if piece is not None})
         return events + reader.drain()
 
     assert run(crash=True) == run(crash=False)
 
 
+def test_changes_add_up_to_the_snapshot() -> None:
+    reader = StepReader()
+    kept: dict[str, Json] = {}
+    for place, part in enumerate(part for batch in batches(FEW[0]) for part in pieces(batch, 15)):
+        reader.push(part, place * 300_000_000)
+        kept.update(reader.changes())
+    assert {key: piece for key, piece in kept.items() if piece is not None} == reader.snapshot()
+
+
 def test_a_restored_state_of_another_make_is_refused() -> None:
     with pytest.raises(ValueError, match="not known"):
-        StepReader().restore({"~": "Unheard", "v": []})
+        StepReader().restore({"e1": ["Unheard"]})
 
 
 def test_usage_is_counted_once_however_many_spans_tell_of_it() -> None:
