@@ -12,12 +12,15 @@ PATIENCE: Final = 15.0  # seconds
 
 
 class LockedError(Exception):
-    """Another process holds the lock; the message names the file."""
+    """The lock cannot be had, mostly because another process holds it; the message names the file."""
 
 
 def hold(path: Path, patience: float = PATIENCE) -> int:
     """Hold `path` until this process ends. Raises `LockedError` when it is not free in `patience` seconds."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LockedError(f"{path}: {error.strerror}") from error
     deadline = time.monotonic() + patience
     while True:
         try:

@@ -169,7 +169,11 @@ class Sidecar:
         return plan
 
     def _lock(self, directory: Path) -> None:
-        self._lock_file = os.open(directory / "recloser.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        path = directory / "recloser.lock"
+        try:
+            self._lock_file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise SidecarError(f"{path}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

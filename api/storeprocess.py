@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from api.config import Settings
+from api.locks import LockedError, hold
 from api.process import read_options, say_ready, set_up_logging
 from storage.embedded import EmbeddedOptions, serve_embedded
 
@@ -14,12 +16,22 @@ def main() -> None:
     options = read_options()
     settings = Settings.model_validate(options["settings"])
     set_up_logging("store", settings.log_level)
-    serve_embedded(
-        EmbeddedOptions(
-            data_dir=Path(settings.data_dir) / "store",
-            port=int(str(options["store_port"])),
-            secret=str(options["store_secret"]),
-            max_memory_bytes=settings.clickhouse.memory_bytes,
-        ),
-        lambda port: say_ready(port=port),
-    )
+    data_dir = Path(settings.data_dir)
+    try:
+        # The store's own lock does not wait; a predecessor whose supervisor was killed may still be draining.
+        hold(data_dir / "storeprocess.lock")
+        serve_embedded(
+            EmbeddedOptions(
+                data_dir=data_dir / "store",
+                port=int(str(options["store_port"])),
+                secret=str(options["store_secret"]),
+                max_memory_bytes=settings.clickhouse.memory_bytes,
+            ),
+            lambda port: say_ready(port=port),
+        )
+    except LockedError as error:
+        sys.stderr.write(f"recloser: {error}\n")
+        raise SystemExit(2) from error
+    except OSError as error:
+        sys.stderr.write(f"recloser: {error.filename or data_dir / 'store'}: {error.strerror}\n")
+        raise SystemExit(2) from error

@@ -95,6 +95,9 @@ class _Work(Generic[T]):
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (0, SCHEMA_VERSION):  # before the first change
+        raise SpoolError(f"{path}: written by another version (schema {version}, this is {SCHEMA_VERSION})")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA wal_autocheckpoint=4000")
@@ -130,10 +133,6 @@ class Spool:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
-            elif version != SCHEMA_VERSION:
-                raise SpoolError(
-                    f"{self._path}: written by another version (schema {version}, this is {SCHEMA_VERSION})"
-                )
             self._size = connection.execute(
                 "SELECT (SELECT coalesce(sum(length(payload)), 0) FROM batches)"
                 " + (SELECT coalesce(sum(length(payload)), 0) FROM derived)"

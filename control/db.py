@@ -120,7 +120,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
 
 
 class ControlDbError(Exception):
-    """The file cannot be used: another process has it, or a newer version made it."""
+    """The file cannot be used; the message names it: it is damaged, or a newer version made it."""
 
 
 class ControlDbInUseError(ControlDbError):
@@ -178,18 +178,20 @@ class Transaction:
 class ControlDb:
     """The one writer of `control.db`, safe to use from several threads, and its readers.
 
-    Raises `ControlDbInUseError` when another process holds the file, `ControlDbError` when a newer version
-    of the program made it.
+    Raises `ControlDbInUseError` when another process holds the file, `ControlDbError` when it cannot be
+    opened, is damaged, or was made by a newer version of the program.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._lock_file = _exclusive(path)
         self._lock = threading.RLock()
         try:
             self._writer = _open_writer(path)
             migrate(self._writer)
+        except (sqlite3.Error, ControlDbError) as error:
+            os.close(self._lock_file)
+            raise ControlDbError(f"{path}: {error}") from error
         except BaseException:
             os.close(self._lock_file)
             raise
@@ -231,12 +233,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
     Raises `ControlDbError` when the file is of a newer version than this program knows.
     """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        raise ControlDbError(
-            f"control.db has schema version {version}, this program knows {len(MIGRATIONS)}: "
-            "it was made by a newer Recloser"
-        )
+    version = _refuse_newer(connection)
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
         connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
 
@@ -256,9 +253,19 @@ def set_cursor(tx: Transaction, name: str, position: int) -> None:
     )
 
 
+def _refuse_newer(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(MIGRATIONS):
+        raise ControlDbError(
+            f"has schema version {version}, this program knows {len(MIGRATIONS)}: made by a newer Recloser"
+        )
+    return version
+
+
 def _open_writer(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
     connection.row_factory = sqlite3.Row
+    _refuse_newer(connection)  # before the first change
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -267,14 +274,19 @@ def _open_writer(path: Path) -> sqlite3.Connection:
 
 def _exclusive(path: Path) -> int:
     """Take the file for this process; the kernel gives it back however the process ends."""
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    beside = path.with_name(path.name + ".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ControlDbError(f"{beside}: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except BlockingIOError as error:
         os.close(lock)
         raise ControlDbInUseError(f"{path} is in use by another process") from error
-    except OSError:
+    except OSError as error:
         os.close(lock)
-        raise
+        raise ControlDbError(f"{path}: {error.strerror}") from error
     return lock

@@ -67,7 +67,7 @@ class SpoolFindings:
         assert self._connection is not None  # noqa: S101 - narrows the type that _attached established
         try:
             return self._read(self._connection, after, limit)
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             self._detach(f"the spool to be readable ({error})")
             return []
 
@@ -83,7 +83,7 @@ class SpoolFindings:
             row = self._connection.execute(
                 "SELECT seq FROM sqlite_sequence WHERE name = 'findings'"
             ).fetchone()
-        except sqlite3.OperationalError:
+        except sqlite3.Error:
             return None
         return 0 if row is None else int(row[0])
 
@@ -122,7 +122,7 @@ class SpoolFindings:
             self._connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=1.0, check_same_thread=False
             )
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             self._detach(f"the spool to be readable ({error})")
             return False
         self._inode = (status.st_dev, status.st_ino)

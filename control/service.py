@@ -235,6 +235,7 @@ class ControlLoop:
 
     def _run(self) -> None:
         settled = housekept = self._monotonic()
+        trouble = ""
         while not self._stop.is_set():
             pause = self._settings.poll_s
             try:
@@ -247,11 +248,11 @@ class ControlLoop:
                 if now - housekept >= self._settings.housekeep_every_s:
                     housekept = now
                     self._control.housekeep(self._settings.keep_s)
-            except sqlite3.Error:
-                _log.exception("control.db cannot be used; trying again")
-                pause = self._settings.trouble_pause_s
-            except Exception:  # noqa: BLE001 - alerts and breakers go on whatever one turn ran into
-                _log.exception("the control loop failed; trying again")
+                trouble = ""
+            except Exception as error:  # noqa: BLE001 - alerts and breakers go on whatever one turn ran into
+                if repr(error) != trouble:  # said once, not at every turn
+                    trouble = repr(error)
+                    _log.exception("the control loop failed; trying again")
                 pause = self._settings.trouble_pause_s
             self._stop.wait(pause)
 
