@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 _DRAIN_S: Final = 10.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,15 @@ def _serve(options: EmbeddedOptions, ready: Callable[[int], object], stop: threa
     # Here, not above: whoever passes EmbeddedOptions around must not load the engine.
     from storage.endpoint import Endpoint
     from storage.engine import Engine, EngineError
+    from storage.halfdone import settle
 
+    settled = settle(options.data_dir, options.data_dir / "engine")
+    if settled.detached or settled.forgotten:
+        _log.warning(
+            "after a crash: %d parts without a token detached, %d tokens without a part forgotten",
+            len(settled.detached),
+            len(settled.forgotten),
+        )
     try:
         engine = Engine(engine_address(options))
     except EngineError as error:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +51,13 @@ def writer(store: StoreClient) -> Writer:
 @pytest.fixture
 def queries(store: StoreClient) -> Queries:
     return Queries(store)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[StoreProcess]:
+    """A store process that a test may kill."""
+    running = StoreProcess(tmp_path / "store")
+    running.start()
+    yield running
+    if running.process is not None:
+        running.kill()

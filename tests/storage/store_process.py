@@ -26,7 +26,8 @@ class StoreProcess:
     def start(self) -> None:
         receive, send = _SPAWN.Pipe(duplex=False)
         options = EmbeddedOptions(data_dir=self.data_dir, secret=SECRET, port=self.port)
-        self.process = _SPAWN.Process(target=serve_embedded, args=(options, send.send))
+        # A daemon, so that a test that fails does not leave the whole run waiting for it.
+        self.process = _SPAWN.Process(target=serve_embedded, args=(options, send.send), daemon=True)
         self.process.start()
         send.close()
         self.port = receive.recv()

@@ -43,16 +43,6 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
     running.stop()
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[StoreProcess]:
-    """A store process that a test may kill."""
-    running = StoreProcess(tmp_path / "store")
-    running.start()
-    yield running
-    if running.process is not None:
-        running.kill()
-
-
 def post(target: StoreTarget, path: str, body: bytes, **headers: str) -> urllib3.BaseHTTPResponse:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return HTTP.request("POST", f"{target.url}{path}", body=body, headers=KEY | named)
