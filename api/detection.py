@@ -13,17 +13,19 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 import zstandard
 
+from api.judging import Judge, Troubles
 from api.metrics import IngestMetrics
 from collector.consumer import Unavailable
 from collector.reader import StepReader
-from collector.spool import Spool
+from collector.spool import Spool, Spooled
 from collector.step import Json, SessionsMerged, Step, StepAmended, StepEvent, StepSeen
 from detectors.engine import Engine
 from detectors.protocol import Finding
@@ -31,15 +33,13 @@ from detectors.protocol import Finding
 logger = logging.getLogger(__name__)
 
 CURSOR: Final = "detectors"
+READER: Final = "reader:"  # prefixes of the checkpoint's pieces in the spool's table `state`
+SCOPE: Final = "scope:"
 IDLE_WAIT: Final = 0.1  # seconds
 CHECKPOINT_SHARE: Final = 20  # a checkpoint that took t is followed by a pause of at least 20 t
 STEPS_PER_BLOCK: Final = 5_000
 STOPPING_ATTEMPTS: Final = 2
-
-
-def encode_finding(finding: Finding) -> str:
-    """A finding as the JSON that control and the command line read."""
-    return orjson.dumps(finding).decode()
+TROUBLE_PAUSE: Final = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class DetectionLoop:
         self._spool = spool
         self._reader = reader
         self._engine = engine
+        self._troubles = Troubles(lambda what: metrics.detection_failures.labels(what).inc())
+        self._judge = Judge(engine, self._troubles)
         self._pack = pack
         self._metrics = metrics
         self._all_readers = readers
@@ -106,7 +108,7 @@ class DetectionLoop:
         while True:
             stopping = self._stopping.is_set()
             progressed = self._read_on()
-            self._take(self._reader.advance(time.time_ns()), time.time_ns())
+            self._take(self._advanced(), time.time_ns())
             if stopping and not progressed:
                 self._end()
                 return
@@ -121,15 +123,42 @@ class DetectionLoop:
     def _end(self) -> None:
         """Let the steps that wait to be put in order come out, then write what is known."""
         time.sleep(self._settle)
-        self._take(self._reader.advance(time.time_ns()), time.time_ns())
+        self._take(self._advanced(), time.time_ns())
         self._checkpoint()
+
+    def _advanced(self) -> list[StepEvent]:
+        try:
+            return self._reader.advance(time.time_ns())
+        except Exception as error:  # noqa: BLE001 - what waited is lost to the detectors, what follows is not
+            self._troubles("batch", error)
+            return []
+
+    def _steps_of(self, spooled: Spooled) -> list[StepEvent]:
+        """What a batch tells; nothing, if it cannot be read: it would fail again after every restart."""
+        try:
+            return self._reader.push(spooled.batch, spooled.received_ns)
+        except Exception as error:  # noqa: BLE001 - one batch must not keep all others from being judged
+            self._troubles("batch", error)
+            return []
+
+    def _spooled(self) -> Iterator[Spooled]:
+        """Batches after the cursor; damaged ones are passed over, a disk in trouble is waited for."""
+        try:
+            for seq, _, _, _ in self._spool.heads(self._cursor):
+                try:
+                    yield self._spool.load(seq)
+                except pa.ArrowException as error:
+                    self._troubles("batch", error)
+                    self._cursor = seq
+        except sqlite3.Error as error:
+            self._troubles("read of the spool", error)
+            time.sleep(TROUBLE_PAUSE)
 
     def _read_on(self) -> bool:
         progressed = False
-        for spooled in self._spool.read(self._cursor):
+        for spooled in self._spooled():
             with self._metrics.stage("read steps"):
-                events = self._reader.push(spooled.batch, spooled.received_ns)
-                events += self._reader.advance(time.time_ns())
+                events = self._steps_of(spooled) + self._advanced()
             with self._metrics.stage("detect"):
                 self._take(events, spooled.received_ns)
             self._cursor = spooled.seq
@@ -147,22 +176,22 @@ class DetectionLoop:
                     if step.late:
                         self._metrics.late.inc()
                     self._pending.append(step)
-                    self._report(self._engine.apply(StepSeen(step)), received_ns)
+                    self._report(self._judge.apply(StepSeen(step)), received_ns)
                 case StepAmended(step):
                     self._metrics.amended.inc()
                     self._pending.append(step)
-                    self._report(self._engine.apply(event), received_ns)
+                    self._report(self._judge.apply(event), received_ns)
                 case SessionsMerged():
                     self._merges.append(event)
-                    self._report(self._engine.apply(event), received_ns)
+                    self._report(self._judge.apply(event), received_ns)
                 case _:
-                    self._report(self._engine.apply(event), received_ns)
+                    self._report(self._judge.apply(event), received_ns)
 
-    def _report(self, findings: Sequence[Finding], received_ns: int) -> None:
+    def _report(self, findings: Sequence[tuple[Finding, str]], received_ns: int) -> None:
         if not findings:
             return
         created = time.time_ns()
-        rows = [(f.id, f.revision, encode_finding(f), created) for f in findings]
+        rows = [(finding.id, finding.revision, payload, created) for finding, payload in findings]
 
         def run(connection: sqlite3.Connection) -> None:
             connection.executemany(
@@ -171,7 +200,7 @@ class DetectionLoop:
 
         self._commit(run)
         self._metrics.detection_lag.observe(max(0.0, (time.time_ns() - received_ns) / 1e9))
-        for finding in findings:
+        for finding, _ in findings:
             self._metrics.findings.labels(finding.kind, finding.severity.value).inc()
 
     def _commit(self, run: Callable[[sqlite3.Connection], None]) -> None:
@@ -193,14 +222,25 @@ class DetectionLoop:
         self._cursor = self._spool.cursor(CURSOR)
         if "detection" in rows:
             self._engine_seq = int(orjson.loads(rows["detection"])["engine_seq"])
-        if "reader" in rows:
-            self._reader.restore(_unpack(rows["reader"]))
-        scopes = {
-            key.removeprefix("scope:"): _unpack(value)
-            for key, value in rows.items()
-            if key.startswith("scope:")
-        }
-        self._engine.restore(scopes)
+        # A checkpoint of another version may not fit: what it knew is lost, and that is all that is lost.
+        try:
+            pieces = {key: _unpack(value) for key, value in rows.items() if key.startswith(READER)}
+            self._reader.restore({key.removeprefix(READER): piece for key, piece in pieces.items()})
+        except Exception as error:  # noqa: BLE001 - see above
+            self._troubles("checkpoint", error)
+        scopes: list[tuple[int, str, Json]] = []
+        for key, value in rows.items():
+            if key.startswith(SCOPE):
+                try:
+                    state = _unpack(value)
+                    scopes.append((state["last_ns"], key.removeprefix(SCOPE), state))
+                except Exception as error:  # noqa: BLE001 - see above
+                    self._troubles("checkpoint", error)
+        for _, key, state in sorted(scopes, key=lambda scope: scope[:2]):
+            try:
+                self._engine.restore({key: state})
+            except Exception as error:  # noqa: BLE001 - see above
+                self._troubles("checkpoint", error)
 
     def _checkpoint(self) -> None:
         with self._metrics.stage("checkpoint"):
@@ -209,11 +249,10 @@ class DetectionLoop:
     def _write_checkpoint(self) -> None:
         steps, self._pending = self._pending, []
         merges, self._merges = self._merges, []
-        reader = _packed(self._reader.snapshot())
-        scopes = {
-            key: None if state is None else _packed(state)
-            for key, state in self._engine.dirty_scopes().items()
-        }
+        changed = {
+            f"{READER}{key}": None if piece is None else _packed(piece)
+            for key, piece in self._reader.changes().items()
+        } | {f"{SCOPE}{key}": state for key, state in self._packed_scopes().items()}
         detection = orjson.dumps({"engine_seq": self._engine_seq})
         blocks = [("steps", len(part), self._pack.steps(part)) for part in _blocks(steps)]
         if merges:
@@ -222,13 +261,10 @@ class DetectionLoop:
 
         def run(connection: sqlite3.Connection) -> None:
             put = "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)"
-            connection.execute(put, ("reader", reader))
             connection.execute(put, ("detection", detection))
-            for key, state in scopes.items():
-                if state is None:
-                    connection.execute("DELETE FROM state WHERE key = ?", (f"scope:{key}",))
-                else:
-                    connection.execute(put, (f"scope:{key}", state))
+            connection.executemany(put, [(key, state) for key, state in changed.items() if state is not None])
+            gone = [(key,) for key, state in changed.items() if state is None]
+            connection.executemany("DELETE FROM state WHERE key = ?", gone)
             for kind, rows, payload in blocks:
                 self._spool.add_derived(connection, kind, rows, payload)
             move_cursor(connection, CURSOR, cursor)
@@ -238,6 +274,21 @@ class DetectionLoop:
         self._spool.forget_cached(min(self._spool.cursor(name) for name in self._all_readers))
         self._dirty = False
         self._show()
+
+    def _packed_scopes(self) -> dict[str, bytes | None]:
+        """The scopes that changed; one whose state is no JSON stays as it was written last."""
+        packed: dict[str, bytes | None] = {}
+        try:
+            changed = self._engine.dirty_scopes()
+        except Exception as error:  # noqa: BLE001 - a detector of any origin; the cursor must go on
+            self._troubles("checkpoint", error)
+            return packed
+        for key, state in changed.items():
+            try:
+                packed[key] = None if state is None else _packed(state)
+            except TypeError as error:  # orjson's errors are TypeErrors
+                self._troubles("checkpoint", error)
+        return packed
 
     def _show(self) -> None:
         metrics, counters = self._metrics, self._reader.counters
@@ -266,6 +317,6 @@ def _packed(state: Json) -> bytes:
     return zstandard.ZstdCompressor(level=1).compress(orjson.dumps(state))
 
 
-def _unpack(value: bytes) -> Json:
-    state: Json = orjson.loads(zstandard.ZstdDecompressor().decompress(value))
+def _unpack(value: bytes) -> Any:  # noqa: ANN401 - JSON, of whatever version wrote it
+    state: Any = orjson.loads(zstandard.ZstdDecompressor().decompress(value))
     return state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -35,6 +36,7 @@ from api.metrics import IngestMetrics, ReceiverCounters
 from api.process import read_options, say_ready, set_up_logging
 from api.shipping import CURSOR as STORE
 from api.shipping import FlushPolicy, ShippingLoop, Store
+from collector.consumer import Unavailable
 from collector.receivers.grpc import bind, grpc_server
 from collector.receivers.http import http_app
 from collector.receivers.limits import InFlight
@@ -50,6 +52,8 @@ logger = logging.getLogger(__name__)
 READERS: Final = (DETECTORS, STORE)
 KEEP_ALIVE: Final = 75  # seconds
 GRACE: Final = 5.0  # seconds for requests under way at the end
+ROOM_FOR_SCHEMA: Final = 64 * 1024**2  # bytes
+FULL_DISK_PAUSE: Final = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ def _options(raw: dict[str, object]) -> Options:
 
 def _connect_store(options: Options) -> Store:
     """A writer whose schema is up to date. Raises `Unavailable` while the store is away."""
+    if options.settings.clickhouse.url is None:
+        _check_disk(Path(options.settings.data_dir))
     client = connect(options.store)
     migrate(client)
     retention = options.settings.retention
@@ -89,6 +95,16 @@ def _connect_store(options: Options) -> Store:
         ),
     )
     return Writer(client)
+
+
+def _check_disk(data_dir: Path) -> None:
+    """Leave the embedded store's schema alone on a disk that is all but full.
+
+    The engine replaces a table's definition by writing it anew; without room it leaves an empty one behind.
+    """
+    free = shutil.disk_usage(data_dir).free
+    if free < ROOM_FOR_SCHEMA:
+        raise Unavailable(f"only {free >> 20} MiB are free in {data_dir}", FULL_DISK_PAUSE)
 
 
 def _address(host: str, port: int) -> str:
@@ -189,8 +205,12 @@ class IngestProcess:
     def _drain(self) -> None:
         self._intake.close()
         self._detection.stop()
-        self._shipping.stop()
+        shipped = self._shipping.stop()
         self._spool.close()
+        if not shipped:
+            logger.warning("the store does not answer; what it has not confirmed waits in the spool")
+            logging.shutdown()
+            os._exit(0)  # a thread that hangs in an insert would hold up the interpreter's end
 
 
 class _HttpServer(uvicorn.Server):

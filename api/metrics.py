@@ -74,6 +74,12 @@ class IngestMetrics:
             ["detector"],
             registry=registry,
         )
+        self.detection_failures = Counter(
+            "recloser_detection_failures_total",
+            "Batches, events, findings and checkpoints that detection had to go on without",
+            ["what"],
+            registry=registry,
+        )
         self.stored = Counter(
             "recloser_stored_rows_total", "Rows inserted into ClickHouse", ["table"], registry=registry
         )

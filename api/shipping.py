@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -27,6 +27,7 @@ from api.projection import ControlEvent, alert_row, breaker_row, control_events,
 from collector.batch import Signal
 from collector.consumer import Rejected, Unavailable
 from collector.spool import Spool
+from control.findings import MalformedFinding
 from detectors.protocol import Finding
 from storage.rows import AlertRow, BreakerEventRow
 
@@ -34,8 +35,12 @@ logger = logging.getLogger(__name__)
 
 CURSOR: Final = "store"
 MAX_BACKOFF: Final = 15.0  # seconds
+AFTER_A_PERSON: Final = 30.0  # seconds; until somebody has looked
+LAST_INSERT: Final = 8.0  # seconds that the insert under way at the end may take
 WAIT: Final = 0.2
 ROWS_PER_PROJECTION: Final = 1_000
+T = TypeVar("T")
+_TABLES: Final = {Signal.TRACES: "otel_traces", Signal.LOGS: "otel_logs"}
 
 
 class Store(Protocol):
@@ -109,10 +114,14 @@ class ShippingLoop:
         """Begin with the shipment that a crash may have cut off."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ship what is there if the store takes it, then end."""
+    def stop(self) -> bool:
+        """Ship what is there if the store takes it, then end; False when a hanging store keeps it from ending.
+
+        What was not confirmed goes again after the next start, under its token.
+        """
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(LAST_INSERT)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
@@ -123,20 +132,20 @@ class ShippingLoop:
             raise
 
     def _loop(self) -> None:
-        self._name = self._spool_name()
         flushed = time.monotonic()
         while True:
             stopping = self._stopping.is_set()
             idle = True
             try:
+                self._name = self._name or self._spool_name()
                 due = stopping or time.monotonic() - flushed >= self._policy.interval
                 if due or self._waiting_rows() >= self._policy.rows:
                     flushed = time.monotonic()
                     with self._metrics.stage("ship"):
                         idle = not self._ship_all()
                 self._recovered()
-            except Unavailable as error:
-                self._failed(error)
+            except (Unavailable, sqlite3.Error) as error:
+                self._failed(error if isinstance(error, Unavailable) else Unavailable(str(error), WAIT))
                 if stopping:
                     return
                 self._stopping.wait(self._backoff)
@@ -160,7 +169,7 @@ class ShippingLoop:
         if not self._warned:
             self._warned = True
             logger.warning("the store is away, spans wait in the spool: %s", error)
-        self._backoff = min(MAX_BACKOFF, max(error.retry_after, self._backoff * 2))
+        self._backoff = max(error.retry_after, min(MAX_BACKOFF, self._backoff * 2))
 
     def _ship_all(self) -> bool:
         """One round over everything; whether anything was shipped."""
@@ -173,7 +182,13 @@ class ShippingLoop:
 
     def _writer(self) -> Store:
         if self._store is None:
-            self._store = self._connect()
+            try:
+                self._store = self._connect()
+            except Unavailable:
+                raise
+            except Exception as error:
+                # A store of another version, or a damaged one: no fault of the rows that wait for it.
+                raise Unavailable(f"it cannot be used: {error}", AFTER_A_PERSON) from error
         return self._store
 
     def _spool_name(self) -> str:
@@ -236,35 +251,48 @@ class ShippingLoop:
         shipment = self._plan(CURSOR, self._choose_batches)
         if shipment is None:
             return False
-        parts: dict[Signal, list[pa.RecordBatch]] = {}
-        for spooled in self._spool.read(shipment.first - 1):
-            if spooled.seq > shipment.last:
-                break
-            parts.setdefault(spooled.batch.signal, []).append(spooled.batch.columns)
-        for signal, columns in parts.items():
+        writer = self._writer()
+        for signal, columns in self._columns(shipment).items():
             whole = pa.Table.from_batches(columns).combine_chunks().to_batches()[0]
-            self._insert_rows(signal, whole, self._token(shipment, f"-{signal.value}"))
+            table = _TABLES[signal]
+            insert = writer.insert_spans if signal is Signal.TRACES else writer.insert_logs
+            self._insert_rows(table, insert, whole, self._token(shipment, f"-{signal.value}"))
         self._arrived(shipment, lambda connection: self._spool.release(connection, self._all_readers))
         self._spool.forget_cached(min(self._spool.cursor(name) for name in self._all_readers))
         return True
 
-    def _insert_rows(self, signal: Signal, rows: pa.RecordBatch, token: str) -> None:
+    def _columns(self, shipment: _Shipment) -> dict[Signal, list[pa.RecordBatch]]:
+        """The shipment's rows by signal; a batch whose bytes are damaged is put aside as it is."""
+        parts: dict[Signal, list[pa.RecordBatch]] = {}
+        for seq, name, count, _ in self._spool.heads(shipment.first - 1):
+            if seq > shipment.last:
+                break
+            try:
+                batch = self._spool.load(seq).batch
+            except pa.ArrowException as error:
+                damaged = Rejected(f"damaged in the spool: {error}")
+                self._put_aside(_TABLES[Signal(name)], damaged, count, self._spool.payload(seq))
+                continue
+            parts.setdefault(batch.signal, []).append(batch.columns)
+        return parts
+
+    def _insert_rows(
+        self, table: str, insert: Callable[[pa.RecordBatch, str], None], rows: pa.RecordBatch, token: str
+    ) -> None:
         """Insert; when the store says "never", halve until the rows that it cannot take stand alone."""
-        insert = self._writer().insert_spans if signal is Signal.TRACES else self._writer().insert_logs
-        table = "otel_traces" if signal is Signal.TRACES else "otel_logs"
         try:
             insert(rows, token)
         except Rejected as error:
             if rows.num_rows > 1:
                 half = rows.num_rows // 2
-                self._insert_rows(signal, rows.slice(0, half), f"{token}.0")
-                self._insert_rows(signal, rows.slice(half), f"{token}.1")
+                self._insert_rows(table, insert, rows.slice(0, half), f"{token}.0")
+                self._insert_rows(table, insert, rows.slice(half), f"{token}.1")
                 return
             self._put_aside(table, error, rows.num_rows, orjson.dumps(rows.to_pylist(), default=str))
             return
         self._metrics.stored.labels(table).inc(rows.num_rows)
 
-    def _put_aside(self, table: str, error: Rejected, rows: int, payload: bytes) -> None:
+    def _put_aside(self, table: str, error: Exception, rows: int, payload: bytes) -> None:
         logger.error("the store can never take %d rows of %s: %s", rows, table, error)
         self._metrics.refused.labels(table).inc(rows)
 
@@ -282,12 +310,11 @@ class ShippingLoop:
             "SELECT seq, kind, rows, payload FROM derived ORDER BY seq LIMIT 8"
         ).fetchall()
         for seq, kind, count, payload in rows:
-            token = f"{self._name}-{kind}-{seq}"
+            token, insert = f"{self._name}-{kind}-{seq}", partial(self._writer().insert_packed, kind)
             try:
-                self._writer().insert_packed(kind, _unpacked(payload), token)
-                self._metrics.stored.labels(kind).inc(count)
-            except Rejected as error:
-                self._put_aside(kind, error, count, payload)
+                self._insert_rows(kind, insert, _unpacked(payload), token)
+            except pa.ArrowException as error:
+                self._put_aside(kind, Rejected(f"damaged in the spool: {error}"), count, payload)
             self._spool.submit(partial(self._spool.drop_derived, upto=seq)).result()
         return bool(rows)
 
@@ -307,11 +334,11 @@ class ShippingLoop:
             "SELECT payload FROM findings WHERE seq BETWEEN ? AND ? ORDER BY seq",
             (shipment.first, shipment.last),
         ).fetchall()
-        payloads = [row[0] for row in rows]
-        self._insert_objects(
+        self._insert_all(
             shipment,
-            payloads,
-            lambda w, token: w.insert_findings([finding(payload) for payload in payloads], token),
+            [row[0] for row in rows],
+            lambda w, payloads, token: w.insert_findings([finding(payload) for payload in payloads], token),
+            str.encode,
         )
         return True
 
@@ -331,18 +358,41 @@ class ShippingLoop:
         shipment = self._plan(table, lambda _: (events[0].seq, events[-1].seq))
         if shipment is None:
             return False
-        self._insert_objects(shipment, [e.payload for e in events], lambda w, token: insert(w, events, token))
+        self._insert_all(shipment, events, insert, lambda event: event.payload.encode())
         return True
 
-    def _insert_objects(
-        self, shipment: _Shipment, payloads: Sequence[str], insert: Callable[[Store, str], None]
+    def _insert_all(
+        self,
+        shipment: _Shipment,
+        rows: Sequence[T],
+        insert: Callable[[Store, Sequence[T], str], None],
+        plain: Callable[[T], bytes],
     ) -> None:
-        try:
-            insert(self._writer(), self._token(shipment))
-            self._metrics.stored.labels(shipment.name).inc(len(payloads))
-        except Rejected as error:
-            self._put_aside(shipment.name, error, len(payloads), orjson.dumps(list(payloads)))
+        self._insert_some(shipment.name, rows, partial(insert, self._writer()), plain, self._token(shipment))
         self._arrived(shipment)
+
+    def _insert_some(
+        self,
+        table: str,
+        rows: Sequence[T],
+        insert: Callable[[Sequence[T], str], None],
+        plain: Callable[[T], bytes],
+        token: str,
+    ) -> None:
+        """As `_insert_rows`, for rows that are yet to be read: one that cannot be read is put aside alone."""
+        if not rows:
+            return
+        try:
+            insert(rows, token)
+        except (Rejected, MalformedFinding, KeyError, TypeError, ValueError) as error:
+            if len(rows) > 1:
+                half = len(rows) // 2
+                self._insert_some(table, rows[:half], insert, plain, f"{token}.0")
+                self._insert_some(table, rows[half:], insert, plain, f"{token}.1")
+                return
+            self._put_aside(table, error, 1, plain(rows[0]))
+            return
+        self._metrics.stored.labels(table).inc(len(rows))
 
 
 def _insert_alerts(store: Store, events: Sequence[ControlEvent], token: str) -> None:

@@ -36,7 +36,7 @@ CALM: Final = 30.0  # seconds of life after which a death counts as the first ag
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 PORT_PATIENCE: Final = 7.0  # seconds: children of a killed supervisor may still be draining
-DRAIN: Final = 20.0  # seconds that ingest has to finish
+DRAIN: Final = {"ingest": 20.0, "control": 8.0, "store": 8.0}  # seconds to finish, in this order
 NICE: Final = {"ingest": 1, "store": 4}  # a check must not wait behind decoding and inserts
 MODULES: Final = {"store": "api.storeprocess", "ingest": "api.ingest", "control": "api.controlprocess"}
 
@@ -226,10 +226,10 @@ class Sidecar:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        for name in ("ingest", "control", "store"):
+        for name, seconds in DRAIN.items():
             watched = self._watched.get(name)
             if watched is not None and watched.child is not None:
-                watched.child.stop(DRAIN)
+                watched.child.stop(seconds)
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
