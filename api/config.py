@@ -111,6 +111,16 @@ class Webhook(Section):
     secrets: tuple[SecretStr, ...] = Field(
         min_length=1, description="`whsec_` and base64 of 24 to 64 bytes each"
     )
+    timeout_s: float = Field(15.0, gt=0, description="Longest that one attempt may take")
+
+
+class Delivery(Section):
+    """How a webhook that was not accepted is tried again: full jitter under a growing bound."""
+
+    first_s: float = Field(5.0, gt=0, description="Bound of the first pause")
+    factor: float = Field(3.0, ge=1, description="Growth of the bound from try to try")
+    cap_s: float = Field(10_800.0, gt=0, description="Largest bound")
+    give_up_after_s: float = Field(259_200.0, gt=0, description="Age at which a message is given up")
 
 
 class PolicyRule(Section):
@@ -160,6 +170,8 @@ class Settings(BaseSettings):
     tls: Tls = Tls()
     tokens: tuple[Token, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
+    delivery: Delivery = Delivery()
+    escalate_after: int = Field(3, ge=0, description="Refused checks after which a deny halts; 0 never")
     policy: tuple[PolicyRule, ...] = ()
 
     @classmethod

@@ -187,9 +187,18 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         host=host,
         port=int(str(given["api_port"])),
         tokens=tuple(_token(n, token) for n, token in enumerate(settings["tokens"], start=1)),
-        policy=Policy(rules=tuple(_rule(n, rule) for n, rule in enumerate(settings["policy"], start=1))),
+        policy=Policy(
+            rules=tuple(_rule(n, rule) for n, rule in enumerate(settings["policy"], start=1)),
+            escalate_after=settings["escalate_after"],
+        ),
+        retry=RetryPolicy(**settings["delivery"]),
         destinations=tuple(
-            WebhookConfig(name=hook["name"], url=hook["url"], secrets=tuple(hook["secrets"]))
+            WebhookConfig(
+                name=hook["name"],
+                url=hook["url"],
+                secrets=tuple(hook["secrets"]),
+                timeout_s=hook["timeout_s"],
+            )
             for hook in settings["webhooks"]
         ),
         peers=(Peer(name="ingest", metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),),
