@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-import pyarrow as pa
 import zstandard
 
 from api.judging import Judge, Troubles
 from api.metrics import IngestMetrics
 from collector.consumer import Unavailable
 from collector.reader import StepReader
-from collector.spool import Spool, Spooled
+from collector.spool import DamagedError, Spool, Spooled
 from collector.step import Json, SessionsMerged, Step, StepAmended, StepEvent, StepSeen
 from detectors.engine import Engine
 from detectors.protocol import Finding
@@ -147,7 +146,7 @@ class DetectionLoop:
             for seq, _, _, _ in self._spool.heads(self._cursor):
                 try:
                     yield self._spool.load(seq)
-                except pa.ArrowException as error:
+                except DamagedError as error:
                     self._troubles("batch", error)
                     self._cursor = seq
         except sqlite3.Error as error:

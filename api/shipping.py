@@ -26,7 +26,7 @@ from api.metrics import IngestMetrics
 from api.projection import ControlEvent, alert_row, breaker_row, control_events, finding
 from collector.batch import Signal
 from collector.consumer import Rejected, Unavailable
-from collector.spool import Spool
+from collector.spool import DamagedError, Spool
 from control.findings import MalformedFinding
 from detectors.protocol import Finding
 from storage.rows import AlertRow, BreakerEventRow
@@ -115,7 +115,7 @@ class ShippingLoop:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Ship what is there if the store takes it, then end; False when a hanging store keeps it from ending.
+        """Ship what is there if the store takes it, then end; False when a hanging store prevents that.
 
         What was not confirmed goes again after the next start, under its token.
         """
@@ -269,9 +269,8 @@ class ShippingLoop:
                 break
             try:
                 batch = self._spool.load(seq).batch
-            except pa.ArrowException as error:
-                damaged = Rejected(f"damaged in the spool: {error}")
-                self._put_aside(_TABLES[Signal(name)], damaged, count, self._spool.payload(seq))
+            except DamagedError as error:
+                self._put_aside(_TABLES[Signal(name)], error, count, self._spool.payload(seq))
                 continue
             parts.setdefault(batch.signal, []).append(batch.columns)
         return parts
@@ -313,8 +312,8 @@ class ShippingLoop:
             token, insert = f"{self._name}-{kind}-{seq}", partial(self._writer().insert_packed, kind)
             try:
                 self._insert_rows(kind, insert, _unpacked(payload), token)
-            except pa.ArrowException as error:
-                self._put_aside(kind, Rejected(f"damaged in the spool: {error}"), count, payload)
+            except DamagedError as error:
+                self._put_aside(kind, error, count, payload)
             self._spool.submit(partial(self._spool.drop_derived, upto=seq)).result()
         return bool(rows)
 
@@ -412,5 +411,8 @@ def pack_rows(rows: pa.RecordBatch) -> bytes:
 
 
 def _unpacked(payload: bytes) -> pa.RecordBatch:
-    with pa.ipc.open_stream(payload) as reader:
-        return reader.read_next_batch()
+    try:
+        with pa.ipc.open_stream(payload) as reader:
+            return reader.read_next_batch()
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise DamagedError(f"derived rows are damaged: {error}") from error

@@ -60,6 +60,10 @@ class SpoolError(Exception):
     """The spool file cannot be used; the message names it."""
 
 
+class DamagedError(Exception):
+    """A batch in the spool is not what was written; the others are not concerned."""
+
+
 @dataclass(frozen=True, slots=True)
 class Appended:
     """What an append did: the batch's position (0 when all of it had been seen), rows new and known."""
@@ -392,7 +396,7 @@ class Spool:
         ).fetchall()
 
     def load(self, seq: int) -> Spooled:
-        """One committed batch. Raises `KeyError` when it is gone."""
+        """One committed batch. Raises `KeyError` when it is gone, `DamagedError` when it is damaged."""
         with self._cache_lock:
             cached = self._cache.get(seq)
         if cached is not None:
@@ -400,7 +404,18 @@ class Spool:
         row = self.reader.execute("SELECT received_ns, payload FROM batches WHERE seq = ?", (seq,)).fetchone()
         if row is None:
             raise KeyError(seq)
-        return Spooled(seq, row[0], ipc.decode(row[1]))
+        try:
+            return Spooled(seq, row[0], ipc.decode(row[1]))
+        except (pa.ArrowException, OSError, KeyError, ValueError, StopIteration) as error:
+            raise DamagedError(f"batch {seq} is damaged: {error}") from error
+
+    def payload(self, seq: int) -> bytes:
+        """One committed batch as its bytes. Raises `KeyError` when it is gone."""
+        row = self.reader.execute("SELECT payload FROM batches WHERE seq = ?", (seq,)).fetchone()
+        if row is None:
+            raise KeyError(seq)
+        payload: bytes = row[0]
+        return payload
 
     def read(self, after: int) -> Iterator[Spooled]:
         """Committed batches after `after`, in order, as far as there are any."""

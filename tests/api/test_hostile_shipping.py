@@ -1,0 +1,205 @@
+"""A store that refuses, does not fit or hangs: what it can take it gets, the rest is kept."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from harness import call_span, request
+from prometheus_client import CollectorRegistry
+
+from api import shipping
+from api.build import build_decode
+from api.config import Settings
+from api.metrics import IngestMetrics
+from api.shipping import FlushPolicy, ShippingLoop
+from collector import ipc
+from collector.batch import Signal
+from collector.consumer import Rejected, Unavailable
+from collector.spool import Spool, SpoolLimits
+from detectors.protocol import Finding
+from storage.migrate import SchemaError
+from storage.rows import AlertRow, BreakerEventRow
+
+PATIENCE = 10.0
+
+
+class Shelf:
+    """A store in memory that refuses spans by name and hangs on request."""
+
+    def __init__(self, poison: str = "") -> None:
+        self.spans: list[str] = []
+        self.findings: list[str] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self._poison = poison
+
+    def insert_spans(self, batch: pa.RecordBatch, token: str) -> None:
+        assert token
+        self.go_on.wait()
+        names = [str(name) for name in batch.column("SpanName").to_pylist()]
+        if self._poison in names:
+            raise Rejected("a value that no column can hold")
+        self.spans += names
+
+    def insert_logs(self, batch: pa.RecordBatch, token: str) -> None:
+        """Take nothing: no logs are sent here."""
+
+    def insert_packed(self, table: str, columns: pa.RecordBatch, token: str) -> None:
+        """Take nothing: no detection runs here."""
+
+    def insert_findings(self, findings: Sequence[Finding], token: str) -> None:
+        assert token
+        self.findings += [finding.id for finding in findings]
+
+    def insert_alerts(self, rows: Sequence[AlertRow], token: str) -> None:
+        """Take nothing: there is no control.db here."""
+
+    def insert_breaker_events(self, rows: Sequence[BreakerEventRow], token: str) -> None:
+        """Take nothing: there is no control.db here."""
+
+
+class Rig:
+    def __init__(self, folder: Path, connect: Callable[[], Shelf]) -> None:
+        self.metrics = IngestMetrics(CollectorRegistry())
+        self.spool = Spool(folder / "spool.db", SpoolLimits(), time.time_ns)
+        self.spool.start()
+        self._decode = build_decode(Settings())
+        self.loop = ShippingLoop(
+            self.spool,
+            connect=connect,
+            control_db=folder / "control.db",
+            metrics=self.metrics,
+            policy=FlushPolicy(interval=0.05),
+            readers=("store",),
+        )
+
+    def spool_spans(self, *names: str) -> None:
+        spans = [call_span(random.Random(name), name, 0, looping=False) for name in names]
+        for span, name in zip(spans, names, strict=True):
+            span.name = name
+        batch = self._decode(Signal.TRACES, "protobuf", request(spans)).batch
+        assert batch is not None
+        self.spool.append(batch, ipc.encode(batch)).result(10)
+
+    def spool_findings(self, *payloads: str) -> None:
+        def run(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                "INSERT INTO findings (id, revision, payload, created_ns) VALUES (?, 0, ?, 0)",
+                [(f"row {number}", payload) for number, payload in enumerate(payloads)],
+            )
+
+        self.spool.submit(run).result(10)
+
+    def refused(self) -> list[str]:
+        return [row[0] for row in self.spool.reader.execute("SELECT origin FROM refused ORDER BY seq")]
+
+    def end(self) -> None:
+        self.loop.stop()
+        self.spool.close()
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def a_finding(name: str) -> str:
+    return json.dumps(
+        {"id": name, "kind": "doom_loop", "severity": "critical", "session_id": "s", "summary": "stuck"}
+        | {"started_at": 1, "detected_at": 2, "occurrences": 4}
+    )
+
+
+def test_a_row_that_the_store_can_never_take_is_put_aside_alone(tmp_path: Path) -> None:
+    shelf = Shelf(poison="poison")
+    rig = Rig(tmp_path, lambda: shelf)
+    rig.spool_spans("one", "two", "poison", "three", "four")
+    rig.spool_spans("five")
+    rig.loop.start()
+    until(lambda: len(shelf.spans) == 5)
+    until(lambda: not rig.spool.heads(0))
+    assert sorted(shelf.spans) == ["five", "four", "one", "three", "two"]
+    assert rig.refused() == ["otel_traces"]
+    rig.end()
+
+
+def test_a_finding_that_cannot_be_read_is_put_aside_alone(tmp_path: Path) -> None:
+    shelf = Shelf()
+    rig = Rig(tmp_path, lambda: shelf)
+    rig.spool_findings(a_finding("first"), "42", a_finding("second"), '{"id": "no finding"}')
+    rig.loop.start()
+    until(lambda: len(rig.refused()) == 2)
+    assert shelf.findings == ["first", "second"]
+    assert rig.refused() == ["findings", "findings"]
+    assert rig.loop.failed is None
+    rig.end()
+
+
+def test_a_damaged_batch_is_put_aside_and_the_others_arrive(tmp_path: Path) -> None:
+    first = Rig(tmp_path, Shelf)
+    first.spool_spans("damaged")
+    first.spool.close()
+    with sqlite3.connect(tmp_path / "spool.db") as connection:
+        connection.execute("UPDATE batches SET payload = substr(payload, 1, 50)")
+    shelf = Shelf()
+    rig = Rig(tmp_path, lambda: shelf)
+    rig.spool_spans("whole")
+    rig.loop.start()
+    until(lambda: shelf.spans == ["whole"])
+    assert rig.refused() == ["otel_traces"]
+    rig.end()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SchemaError("made by a newer program"),
+        Rejected("a statement it does not know"),
+        Unavailable("away", 0.01),
+    ],
+)
+def test_a_store_that_does_not_fit_gets_nothing_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(shipping, "AFTER_A_PERSON", 0.01)
+    shelf, fits = Shelf(), threading.Event()
+
+    def connect() -> Shelf:
+        if not fits.is_set():
+            raise error
+        return shelf
+
+    rig = Rig(tmp_path, connect)
+    rig.spool_spans("kept")
+    rig.loop.start()
+    until(lambda: rig.metrics.store_failures._value.get() >= 2)
+    assert rig.loop.failed is None
+    assert rig.refused() == []
+    fits.set()
+    until(lambda: shelf.spans == ["kept"])
+    rig.end()
+
+
+def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "LAST_INSERT", 0.1)
+    shelf = Shelf()
+    shelf.go_on.clear()
+    rig = Rig(tmp_path, lambda: shelf)
+    rig.spool_spans("waits")
+    rig.loop.start()
+    until(lambda: rig.spool.reader.execute("SELECT count(*) FROM shipments").fetchone()[0])
+    assert rig.loop.stop() is False
+    assert [count for _, _, count, _ in rig.spool.heads(0)] == [1]
+    shelf.go_on.set()
+    until(rig.loop.stop)
+    rig.spool.close()
