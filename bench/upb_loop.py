@@ -7,7 +7,7 @@ itself.
 from __future__ import annotations
 
 import base64
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import orjson
 import pyarrow as pa

@@ -114,7 +114,7 @@ class DoomLoopConfig:
             value = getattr(self, field.name)
             if isinstance(field.default, float) and value <= 0:
                 raise ValueError(f"{KIND}.{field.name} must be more than 0 seconds, not {value!r}")
-            if isinstance(field.default, int) and not isinstance(field.default, bool) and value < 2:  # noqa: PLR2004
+            if isinstance(field.default, int) and not isinstance(field.default, bool) and value < 2:  # noqa: PLR2004 - one occurrence repeats nothing
                 raise ValueError(f"{KIND}.{field.name} must be at least 2, not {value!r}")
 
 

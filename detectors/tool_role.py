@@ -132,7 +132,7 @@ def _role_of_operation(arguments: Mapping[str, Json]) -> Role | None:
     for key in _OPERATIONS:
         operation = arguments.get(key)
         if isinstance(operation, str) and operation:
-            return _role_of_verb(words_of(operation)) if len(operation) < 24 else None  # noqa: PLR2004 - a verb
+            return _role_of_verb(words_of(operation)) if len(operation) < 24 else None  # noqa: PLR2004 - the shell, its -c, the script - a verb
     return None
 
 
@@ -147,6 +147,6 @@ def _command(arguments: Json) -> str | None:
         if isinstance(value, str):
             return value
         if isinstance(value, list) and value:
-            script = value[2:] if len(value) > 2 and value[1] in ("-c", "-lc") else value  # noqa: PLR2004
+            script = value[2:] if len(value) > 2 and value[1] in ("-c", "-lc") else value  # noqa: PLR2004 - the shell, its -c, the script
             return " ".join(map(str, script))
     return None

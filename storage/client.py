@@ -110,7 +110,7 @@ class StoreClient:
                 table,
                 column_names=list(columns),
                 # A view is sent behind the statement, bytes would be copied to be joined with it.
-                insert_block=body,  # type: ignore[arg-type]
+                insert_block=body,  # type: ignore[arg-type]  # its hint forgets memoryview
                 settings={**settings, **self._database(None)},
                 fmt="ArrowStream",
             )

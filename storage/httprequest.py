@@ -16,7 +16,7 @@ from email.policy import HTTP
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
-import lz4.frame  # type: ignore[import-untyped]
+import lz4.frame
 import zstandard
 
 MAX_BODY_BYTES: Final = 512 * 1024 * 1024

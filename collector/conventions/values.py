@@ -439,7 +439,7 @@ def _joined(parts: list[Json]) -> Json | object:
     return "\n".join(texts) if texts else _NONE
 
 
-def _told_by_object(value: Mapping[str, Json]) -> tuple[bool | None, str | None]:  # noqa: PLR0911, C901
+def _told_by_object(value: Mapping[str, Json]) -> tuple[bool | None, str | None]:  # noqa: PLR0911, C901 - one rule a line, first match wins
     for key in ("is_error", "isError"):
         flag = value.get(key)
         if isinstance(flag, bool):

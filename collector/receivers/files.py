@@ -111,7 +111,7 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]  # typed as any buffer, is one of bytes
         data = self._stream.read(len(view))
         view[: len(data)] = data
         return len(data)

@@ -5,12 +5,15 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from api.auth import Token, Verb
+from api.config import PolicyRule, Settings, Webhook, to_json
+from api.config import Token as ApiToken
 from api.controlprocess import ControlOptions, ControlProcess, Peer, options_from
 from control.policy import Action, Reach
 from detectors.protocol import Severity
@@ -23,24 +26,14 @@ import sys
 import api.controlprocess
 print(sorted({name.partition(".")[0] for name in sys.modules}))
 """
-SETTINGS: Final[dict[str, Any]] = {
-    "data_dir": "/var/lib/recloser",
-    "host": "127.0.0.1",
-    "log_level": "info",
-    "tls": {"cert": None, "key": None},
-    "tokens": [{"token": "x" * 20, "scopes": ["ingest", "check"]}],
-    "webhooks": [{"name": "pager", "url": "https://example.test/hook", "secrets": [SECRET]}],
-    "policy": [
-        {
-            "name": "",
-            "kinds": ["doom_loop"],
-            "min_severity": "critical",
-            "scope": "session",
-            "action": "halt",
-            "shadow": False,
-        }
-    ],
-}
+SETTINGS: Final = to_json(
+    Settings(
+        data_dir=Path("/var/lib/recloser"),
+        tokens=(ApiToken(token=SecretStr("x" * 20), scopes=("ingest", "check")),),
+        webhooks=(Webhook(name="pager", url="https://example.test/hook", secrets=(SecretStr(SECRET),)),),
+        policy=(PolicyRule(action="halt"),),
+    )
+)
 GIVEN: Final = {"settings": SETTINGS, "api_port": 4319, "metrics_port": 4320}
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import zstandard
-from google.rpc import code_pb2  # type: ignore[import-untyped]
-from google.rpc.error_details_pb2 import BadRequest  # type: ignore[import-untyped]
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from google.rpc import code_pb2
+from google.rpc.error_details_pb2 import BadRequest
+from google.rpc.status_pb2 import Status
 from memory import peak_kib, reset_peak_kib
 from otlp_requests import NOW_NS, Loose, as_json, traces
 from receiver_rig import Answer, Rig, on, parsed, post, receivers

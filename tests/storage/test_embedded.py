@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import clickhouse_connect
-import lz4.frame  # type: ignore[import-untyped]
+import lz4.frame
 import pytest
 import urllib3
 import zstandard
