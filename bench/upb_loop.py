@@ -63,9 +63,8 @@ def _column(field: Any, values: list[Any]) -> Any:  # noqa: ANN401 - of whatever
             offsets.append(offsets[-1] + len(items))
         keys = pa.array([key for items in values for key, _ in items], pa.string())
         texts = pa.array([text for items in values for _, text in items], pa.string())
-        return pa.MapArray.from_arrays(
-            cast("Any", pa.array(offsets, pa.int32())), keys, texts, type=ATTRIBUTES
-        )
+        build: Any = pa.MapArray.from_arrays  # its hints ask for 64-bit offsets, maps have 32-bit ones
+        return build(pa.array(offsets, pa.int32()), keys, texts, type=ATTRIBUTES)
     return pa.array(values, field.type)
 
 

@@ -43,7 +43,7 @@ def test_every_switched_off_check_has_its_reason(path: Path) -> None:
         if "# noqa" in line:
             assert re.search(r"# noqa: [A-Z0-9, ]+ - \S", line), f"{path}:{number}: {line.strip()}"
         if "type: ignore" in line:
-            assert re.search(r"type: ignore\[[a-z, -]+\]\s+#", line), f"{path}:{number}: {line.strip()}"
+            assert re.search(r"type: ignore\[[a-z, -]+\] +# \S", line), f"{path}:{number}: {line.strip()}"
 
 
 def test_only_the_store_process_imports_the_engine() -> None:

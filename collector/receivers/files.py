@@ -244,7 +244,7 @@ def _first_record(body: bytes) -> bytes | None:
                 if inner != 2 or kind != _BYTES or not isinstance(scope, bytes):  # noqa: PLR2004 - field numbers
                     continue
                 for last, kind_of, record in _fields(scope):
-                    if last == 2 and kind_of == _BYTES and isinstance(record, bytes):  # noqa: PLR2004
+                    if last == 2 and kind_of == _BYTES and isinstance(record, bytes):  # noqa: PLR2004 - the field of records
                         return record
     except ValueError:
         return None
