@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import random
@@ -18,6 +19,7 @@ import pytest
 from harness import PATIENCE, OnCall, Served, call_span, request
 
 NO_PORTS = ("--otlp-http-port", "0", "--otlp-grpc-port", "0", "--api-port", "0")
+CAPTURES = Path(__file__).parents[1] / "testdata" / "captures"
 RECLOSER = Path(sys.executable).parent / "recloser"
 
 
@@ -174,3 +176,22 @@ def test_sigterm_drains_what_was_acknowledged_into_the_store(tmp_path: Path, on_
     assert sidecar.process.wait(PATIENCE) == 0
     assert sidecar.stored("SELECT count() FROM otel.otel_traces") == [[25]]
     assert sidecar.stored("SELECT uniqExact(step_id) FROM otel.steps") == [[25]]
+
+
+@pytest.mark.parametrize(
+    "recording", ["pydantic-ai/native-v3", "langgraph/openinference+openai", "vercel-ai-sdk/v7-generate"]
+)
+def test_live_and_recorded_give_the_same_findings(served: Served, recording: str) -> None:
+    folder = CAPTURES / recording
+    command = [RECLOSER, "analyze", folder, "--format", "findings-jsonl"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    recorded = {f["id"]: (f["kind"], f["severity"]) for f in map(json.loads, run.stdout.splitlines())}
+    assert recorded
+    for path in sorted(folder.glob("*-traces.pb.gz")):
+        assert served.post_otlp(gzip.decompress(path.read_bytes())) == 200
+
+    def live() -> dict[str, tuple[str, str]]:
+        _, answer = api(served, "GET", "/v1/findings?limit=1000")
+        return {f["id"]: (f["kind"], f["severity"]) for f in answer["findings"] if f["id"] in recorded}
+
+    until(lambda: live() == recorded)
