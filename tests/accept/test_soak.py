@@ -1,4 +1,4 @@
-"""Minutes of load with ever new traces: everything is stored, the spool empties, memory stays where it was."""
+"""Minutes of load with ever new traces: all is stored, the spool empties, memory stays where it was."""
 
 from __future__ import annotations
 
