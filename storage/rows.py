@@ -23,6 +23,9 @@ TEXTS: Final = pa.list_(pa.string())
 TIME: Final = pa.timestamp("ns", tz="UTC")
 Column: TypeAlias = tuple[str, pa.DataType, Callable[[T], Any]]
 
+_LAST_NS: Final = 2**63 - 1
+_TOO_DEEP: Final = '"[nested too deeply to be shown]"'
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRow:
@@ -193,8 +196,11 @@ def json_text(value: Json) -> str:
     """
     try:
         return orjson.dumps(value, default=dict).decode()
-    except TypeError:  # integers over 64 bits, lone surrogates
-        return json.dumps(value, default=dict, separators=(",", ":"))
+    except TypeError:  # integers over 64 bits, lone surrogates, more levels than it takes
+        try:
+            return json.dumps(value, default=dict, separators=(",", ":"))
+        except RecursionError:
+            return _TOO_DEEP
 
 
 def _columns(columns: Sequence[Column[T]], objects: Sequence[T]) -> pa.RecordBatch:
@@ -206,13 +212,22 @@ def _columns(columns: Sequence[Column[T]], objects: Sequence[T]) -> pa.RecordBat
 def _array(values: list[Any], type_: pa.DataType) -> pa.Array[Any]:
     try:
         return pa.array(values, type=type_)
-    except UnicodeEncodeError:  # lone surrogates, out of JSON escapes in a payload
-        return pa.array([_encodable(value) for value in values], type=type_)
+    except (UnicodeEncodeError, OverflowError):
+        return pa.array([_fitting(value, type_) for value in values], type=type_)
 
 
-def _encodable(value: Any) -> Any:  # noqa: ANN401 - a text, a list of texts, or None
+def _fitting(value: Any, type_: pa.DataType) -> Any:  # noqa: ANN401 - whatever a column holds
+    """A value that fits its column, for rows made of what producers sent unchecked.
+
+    Lone surrogates (out of JSON escapes in a payload) become question marks, times are brought into range,
+    and a count that is none is unknown.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_encodable(item) for item in value]
+        return [_fitting(item, type_) for item in value]
+    if isinstance(value, int) and pa.types.is_timestamp(type_):
+        return min(max(value, 0), _LAST_NS)
+    if isinstance(value, int) and pa.types.is_unsigned_integer(type_):
+        return value if 0 <= value < 2**type_.bit_width else None
     return value
