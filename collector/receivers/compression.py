@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -12,7 +13,10 @@ import zstandard
 from collector.consumer import Rejected, TooLarge
 
 _STEP: Final = 1024 * 1024
+_FEED: Final = 64 * 1024  # bytes handed over at once; what a member leaves of them is copied
+_MAX_MEMBERS: Final = 10_000  # senders make one; each costs a copy of what is left of its feed
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_ZEROS: Final = re.compile(rb"\x00+")
 _MAX_WINDOW: Final = 128 * 1024 * 1024  # zstd --long=27, the most that its own tool takes without asking
 
 
@@ -49,15 +53,26 @@ def _identity(body: bytes, _limit: int) -> Iterator[bytes]:
 
 def _gzip(body: bytes, _limit: int) -> Iterator[bytes]:
     """Yield what all members of a gzip file hold."""
-    rest = body
-    while True:
+    at = 0
+    for _ in range(_MAX_MEMBERS):
         member = zlib.decompressobj(_GZIP)
-        yield from _inflated(member, rest)
-        rest = member.unused_data.lstrip(
-            b"\x00"
-        )  # zeros after a member are padding (RFC 1952 readers skip them)
-        if not rest:
+        while not member.eof:
+            if at >= len(body):
+                raise zlib.error("the data ends too early")
+            fed = body[at : at + _FEED]
+            at += len(fed)
+            yield from _inflated(member, fed)
+        at -= len(member.unused_data)
+        at = _after_padding(body, at)
+        if at == len(body):
             return
+    raise zlib.error(f"more than {_MAX_MEMBERS} members")
+
+
+def _after_padding(body: bytes, at: int) -> int:
+    """Where the zeros behind a member end; readers of RFC 1952 skip them."""
+    zeros = _ZEROS.match(body, at)
+    return zeros.end() if zeros else at
 
 
 def _deflate(body: bytes, _limit: int) -> Iterator[bytes]:
@@ -65,19 +80,20 @@ def _deflate(body: bytes, _limit: int) -> Iterator[bytes]:
     with_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and (body[0] << 8 | body[1]) % 31 == 0
     stream = zlib.decompressobj(zlib.MAX_WBITS if with_header else -zlib.MAX_WBITS)
     yield from _inflated(stream, body)
+    if not stream.eof:
+        raise zlib.error("the data ends too early")
     if stream.unused_data:
         raise zlib.error("data after the end")
 
 
 def _inflated(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    """Yield what comes out of `data`, up to the end of the stream or of the data."""
     while True:
         step = stream.decompress(data, _STEP)
         data = stream.unconsumed_tail
         yield step
-        if stream.eof:
+        if stream.eof or not (data or step):
             return
-        if not data and not step:
-            raise zlib.error("the data ends too early")
 
 
 def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
@@ -91,15 +107,19 @@ def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
         size += len(step)
         if size > limit:
             raise _too_large(limit)
-    rest = body
-    while True:
+    at = 0
+    for _ in range(_MAX_MEMBERS):
         frame = decompressor.decompressobj()
-        yield frame.decompress(rest)
-        if not frame.eof:
-            raise zstandard.ZstdError("the data ends too early")
-        rest = frame.unused_data
-        if not rest:
+        while not frame.eof:
+            if at >= len(body):
+                raise zstandard.ZstdError("the data ends too early")
+            fed = body[at : at + _FEED]
+            at += len(fed)
+            yield frame.decompress(fed)
+        at -= len(frame.unused_data)
+        if at == len(body):
             return
+    raise zstandard.ZstdError(f"more than {_MAX_MEMBERS} frames")
 
 
 ENCODINGS: Final[Mapping[str, Callable[[bytes, int], Iterator[bytes]]]] = {
