@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import sqlite3
 import threading
@@ -98,6 +99,8 @@ class _Work(Generic[T]):
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    # Made before SQLite makes it: what agents said is for nobody else on this machine.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version not in (0, SCHEMA_VERSION):  # before the first change
@@ -145,6 +148,8 @@ class Spool:
                 "SELECT received_ns, ids FROM identities ORDER BY seq"
             ):
                 self._seen.add(np.frombuffer(ids, dtype=np.uint64), received_ns)
+        except OSError as error:
+            raise SpoolError(f"{self._path}: {error.strerror}") from error
         except sqlite3.Error as error:
             raise SpoolError(f"{self._path}: {error}") from error
         return connection

@@ -226,3 +226,16 @@ def test_kill_minus_nine_loses_no_acknowledged_batch(tmp_path: Path, path: Path)
     assert kept[: (acknowledged + 1) * 4] == [f"span {n}" for n in range((acknowledged + 1) * 4)]
     assert append(spool, batch(0)) == (0, 4)
     spool.close()
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        spool = Spool(tmp_path / "spool.db", SpoolLimits(), time.time_ns)
+    finally:
+        os.umask(before)
+    spool.start()
+    spool.append(batch(0), ipc.encode(batch(0))).result()
+    files = {file.name: file.stat().st_mode & 0o077 for file in tmp_path.iterdir()}
+    spool.close()
+    assert files == dict.fromkeys(("spool.db", "spool.db-wal", "spool.db-shm"), 0)
