@@ -8,14 +8,14 @@ again in the same order.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import zstandard
@@ -37,6 +37,7 @@ SCOPE: Final = "scope:"
 IDLE_WAIT: Final = 0.1  # seconds
 CHECKPOINT_SHARE: Final = 20  # a checkpoint that took t is followed by a pause of at least 20 t
 STEPS_PER_BLOCK: Final = 5_000
+COMPRESS_FROM: Final = 256  # bytes
 STOPPING_ATTEMPTS: Final = 2
 TROUBLE_PAUSE: Final = 1.0  # seconds
 
@@ -77,8 +78,9 @@ class DetectionLoop:
         self._pending: list[Step] = []
         self._merges: list[SessionsMerged] = []
         self._cursor = 0
-        self._engine_seq = 0
         self._dirty = False
+        self._compressor = zstandard.ZstdCompressor(level=1)
+        self._unread: dict[str, bytes | None] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="detectors", daemon=True)
         self.failed: BaseException | None = None
@@ -165,26 +167,25 @@ class DetectionLoop:
         return progressed
 
     def _take(self, events: Sequence[StepEvent], received_ns: int) -> None:
+        if not events:
+            return
+        self._dirty = True
         for event in events:
-            self._dirty = True
             match event:
-                case StepSeen(step):
-                    self._engine_seq += 1
-                    step = dataclasses.replace(step, engine_seq=self._engine_seq)
-                    self._metrics.steps.labels(step.kind.value).inc()
-                    if step.late:
-                        self._metrics.late.inc()
+                case StepSeen(step) | StepAmended(step):
                     self._pending.append(step)
-                    self._report(self._judge.apply(StepSeen(step)), received_ns)
-                case StepAmended(step):
-                    self._metrics.amended.inc()
-                    self._pending.append(step)
-                    self._report(self._judge.apply(event), received_ns)
                 case SessionsMerged():
                     self._merges.append(event)
-                    self._report(self._judge.apply(event), received_ns)
-                case _:
-                    self._report(self._judge.apply(event), received_ns)
+            self._report(self._judge.apply(event), received_ns)
+        self._count(events)
+
+    def _count(self, events: Sequence[StepEvent]) -> None:
+        metrics = self._metrics
+        seen = [event.step for event in events if isinstance(event, StepSeen)]
+        for kind, count in Counter([step.kind for step in seen]).items():
+            metrics.steps.labels(kind.value).inc(count)
+        metrics.late.inc(sum([step.late for step in seen]))
+        metrics.amended.inc(sum([isinstance(event, StepAmended) for event in events]))
 
     def _report(self, findings: Sequence[tuple[Finding, str]], received_ns: int) -> None:
         if not findings:
@@ -219,22 +220,24 @@ class DetectionLoop:
     def _restore(self) -> None:
         rows = dict(self._spool.reader.execute("SELECT key, value FROM state").fetchall())
         self._cursor = self._spool.cursor(CURSOR)
-        if "detection" in rows:
-            self._engine_seq = int(orjson.loads(rows["detection"])["engine_seq"])
         # A checkpoint of another version may not fit: what it knew is lost, and that is all that is lost.
         try:
-            pieces = {key: _unpack(value) for key, value in rows.items() if key.startswith(READER)}
+            pieces = {key: _unpacked(value) for key, value in rows.items() if key.startswith(READER)}
             self._reader.restore({key.removeprefix(READER): piece for key, piece in pieces.items()})
         except Exception as error:  # noqa: BLE001 - see above
             self._troubles("checkpoint", error)
+            self._unread.update((key, None) for key in rows if key.startswith(READER))
+        if "detection" in rows:
+            self._reader.number_from(int(orjson.loads(rows["detection"])["engine_seq"]))
         scopes: list[tuple[int, str, Json]] = []
         for key, value in rows.items():
             if key.startswith(SCOPE):
                 try:
-                    state = _unpack(value)
+                    state = orjson.loads(_unpacked(value))
                     scopes.append((state["last_ns"], key.removeprefix(SCOPE), state))
                 except Exception as error:  # noqa: BLE001 - see above
                     self._troubles("checkpoint", error)
+                    self._unread[key] = None
         for _, key, state in sorted(scopes, key=lambda scope: scope[:2]):
             try:
                 self._engine.restore({key: state})
@@ -248,11 +251,12 @@ class DetectionLoop:
     def _write_checkpoint(self) -> None:
         steps, self._pending = self._pending, []
         merges, self._merges = self._merges, []
-        changed = {
-            f"{READER}{key}": None if piece is None else _packed(piece)
-            for key, piece in self._reader.changes().items()
-        } | {f"{SCOPE}{key}": state for key, state in self._packed_scopes().items()}
-        detection = orjson.dumps({"engine_seq": self._engine_seq})
+        changed, self._unread = self._unread, {}
+        for key, piece in self._reader.changes().items():
+            changed[f"{READER}{key}"] = None if piece is None else self._packed(piece)
+        for key, state in self._packed_scopes().items():
+            changed[f"{SCOPE}{key}"] = state
+        detection = orjson.dumps({"engine_seq": self._reader.said})
         blocks = [("steps", len(part), self._pack.steps(part)) for part in _blocks(steps)]
         if merges:
             blocks.append(("session_merges", len(merges), self._pack.merges(merges)))
@@ -284,10 +288,14 @@ class DetectionLoop:
             return packed
         for key, state in changed.items():
             try:
-                packed[key] = None if state is None else _packed(state)
+                packed[key] = None if state is None else self._packed(orjson.dumps(state))
             except TypeError as error:  # orjson's errors are TypeErrors
                 self._troubles("checkpoint", error)
         return packed
+
+    def _packed(self, piece: bytes) -> bytes:
+        """JSON, compressed when that is worth its while; one compressor for all, to make one is dear."""
+        return piece if len(piece) < COMPRESS_FROM else self._compressor.compress(piece)
 
     def _show(self) -> None:
         metrics, counters = self._metrics, self._reader.counters
@@ -312,10 +320,5 @@ def _blocks(steps: Sequence[Step]) -> list[Sequence[Step]]:
     return [steps[at : at + STEPS_PER_BLOCK] for at in range(0, len(steps), STEPS_PER_BLOCK)]
 
 
-def _packed(state: Json) -> bytes:
-    return zstandard.ZstdCompressor(level=1).compress(orjson.dumps(state))
-
-
-def _unpack(value: bytes) -> Any:  # noqa: ANN401 - JSON, of whatever version wrote it
-    state: Any = orjson.loads(zstandard.ZstdDecompressor().decompress(value))
-    return state
+def _unpacked(value: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(value) if value[:4] == zstandard.FRAME_HEADER else value

@@ -8,7 +8,6 @@ from collector.conventions.observation import Ask, Observation, Telling
 from collector.joining import (
     SLACK_NS,
     Entry,
-    add_part,
     arguments_known,
     call_id_of,
     contains,
@@ -20,7 +19,7 @@ from collector.joining import (
 )
 from collector.messages import Asked, Group, matching
 from collector.sessions import Node, Trace, nearest
-from collector.state import State
+from collector.state import BLOCK, State
 from collector.step import (
     Kind,
 )
@@ -50,14 +49,14 @@ class Calls:
                 observation, Kind.TOOL_CALL, group, step_identity(observation, tool.call_id)
             )
             entry.only_part = observation.telling is Telling.PART
-            group.calls.append(entry.number)
+            group.add_call(entry)
             self._state.process(observation.process).calls.append(entry.number)
         else:
             self._state.counters.joined += 1
             if not entry.parts:
                 self._state.process(observation.process).calls.append(entry.number)
         self._state.into(entry, observation, trace)
-        group.remember_id(tool.call_id, entry.number)
+        group.remember_id(tool.call_id, entry)
         if observation.telling is Telling.TOOL:
             group.saw_tools = True
             self._state.process(observation.process).tool_sources.add(observation.source)
@@ -185,7 +184,7 @@ class Calls:
         entry.ask, entry.asked_by = asked.ask, asked.by
         entry.answer = entry.answer or asked.answer
         for call_id in (asked.ask.call_id, *asked.aliases):
-            group.remember_id(call_id, entry.number)
+            group.remember_id(call_id, entry)
         self._state.touch(entry)
 
     def _decided(self, observation: Observation, group: Group) -> None:
@@ -259,15 +258,19 @@ class Calls:
             return
         for part in gone.parts:
             trace = self._state.traces.get(part.trace_id)
-            add_part(keep, part)
+            self._state.add_part(keep, part)
             if trace is not None and part.span_id in trace.nodes:
                 trace.nodes[part.span_id].entry = keep.number
                 self._state.changed.add(f"t{trace.trace_id}")
         if keep.ask is None and gone.ask is not None:
             keep.ask, keep.asked_by = gone.ask, gone.asked_by
         keep.answer = keep.answer or gone.answer
+        group = self._state.groups.get(keep.group)
+        if group is not None:
+            for call_id in gone.ids:
+                group.remember_id(call_id, keep)
         self._state.entries.pop(gone.number, None)
-        self._state.changed.add(f"e{gone.number}")
+        self._state.changed.add(gone.number // BLOCK)
         self._state.touched.pop(gone.number, None)
         self._state.touch(keep)
         self._state.counters.joined += 1

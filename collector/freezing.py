@@ -1,95 +1,100 @@
-"""State as JSON and back, fast: every container is a list that begins with what it is.
+"""State as JSON and back, fast: a dataclass is the list of its fields, everything else is what JSON has.
 
-A dataclass is `["Name", field, ...]`, a mapping `["{", [key, value], ...]`, a list `["[", ...]` and so on;
-text, numbers, booleans and None are themselves.
+Writing is `orjson`'s, which asks here only for what it does not know. Reading needs to be told what to build:
+a `Shape` for each dataclass, with a reader for each field that is not plain JSON.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from operator import attrgetter
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from collector.step import Json
+import orjson
 
-Freeze: TypeAlias = Callable[[Any], Json]
+T = TypeVar("T")
+Thaw: TypeAlias = Callable[[Any], Any]
 
-_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+_FIELDS: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {}
 
 
-def freeze(value: object) -> Json:
-    """Turn a state into JSON. Knows dataclasses, mappings, sequences, sets, enums and plain values."""
+def freeze(value: object) -> bytes:
+    """Turn a state into JSON. Knows dataclasses, mappings by text, sequences, sets, enums, plain values.
+
+    Raises TypeError for anything else, for integers of more than 64 bits and for text that is no Unicode.
+    """
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass, in the order in which `freeze` writes them."""
+    return tuple(each.name for each in fields(cast("Any", kind)))
+
+
+def _plain(value: object) -> object:
     kind = type(value)
-    if kind in _ATOMS:
-        return cast("Json", value)
-    freezer = _FREEZERS.get(kind)
-    if freezer is None:
-        freezer = _FREEZERS[kind] = _freezer_of(kind)
-    return freezer(value)
+    listed = _FIELDS.get(kind)
+    if listed is None:
+        listed = _FIELDS[kind] = _listing(kind)
+    return listed(value)
 
 
-def _freezer_of(kind: type) -> Freeze:
-    if issubclass(kind, Enum):
-        return lambda value: [kind.__name__, value.value]
-    if not is_dataclass(kind):
-        raise TypeError(f"cannot keep a {kind.__name__} across a restart")
-    names = _names(kind)
-    get = attrgetter(*names)
-    if len(names) == 1:
-        return lambda value: [kind.__name__, freeze(get(value))]
-    return lambda value: [kind.__name__, *map(freeze, get(value))]
+def _listing(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    if kind is deque:
+        return tuple
+    if kind is set:
+        return lambda value: tuple(sorted(value))
+    if is_dataclass(kind):
+        return cast("Callable[[Any], tuple[Any, ...]]", attrgetter(*field_names(kind)))
+    raise TypeError(f"cannot keep a {kind.__name__} across a restart")
 
 
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(cast("Any", kind)) if each.init)
+class Shape(Generic[T]):
+    """Builds a dataclass out of the list that `freeze` wrote; `readers` by field, others are plain JSON.
+
+    >>> from dataclasses import dataclass
+    >>> Point = dataclass(type("Point", (), {"__annotations__": {"x": "int", "y": "tuple[int, ...]"}}))
+    >>> shape = Shape(Point, y=tuple)
+    >>> shape(orjson.loads(freeze(Point(1, (2, 3)))))
+    Point(x=1, y=(2, 3))
+    """
+
+    def __init__(self, made: type[T], /, **readers: Thaw) -> None:
+        self._kind = made
+        self._names = field_names(made)
+        self._readers = [(self._names.index(name), read) for name, read in readers.items()]
+
+    @property
+    def described(self) -> str:
+        """The dataclass and its fields: what a state of another version differs in."""
+        return f"{self._kind.__name__}({','.join(self._names)})"
+
+    def __call__(self, values: Any) -> T:  # noqa: ANN401 - JSON that may be of any make
+        """Build it. Raises ValueError for what `freeze` did not make of this class."""
+        if not isinstance(values, list) or len(values) != len(self._names):
+            raise ValueError(f"a state's {self._kind.__name__} has other fields")
+        for place, read in self._readers:
+            values[place] = read(values[place])
+        return self._kind(**dict(zip(self._names, values, strict=True)))
 
 
-def _mapping(mark: str) -> Freeze:
-    return lambda value: [mark, *([freeze(key), freeze(item)] for key, item in value.items())]
+def maybe(read: Thaw) -> Thaw:
+    """What `read` reads, or None."""
+    return lambda value: None if value is None else read(value)
 
 
-_FREEZERS: Final[dict[type, Freeze]] = {
-    list: lambda value: ["[", *map(freeze, value)],
-    tuple: lambda value: ["(", *map(freeze, value)],
-    set: lambda value: ["<", *map(freeze, sorted(value))],
-    deque: lambda value: ["|", value.maxlen, *map(freeze, value)],
-    dict: _mapping("{"),
-    OrderedDict: _mapping("{{"),
-}
-
-_THAWERS: Final[dict[str, Callable[[list[Any]], object]]] = {
-    "[": list,
-    "(": tuple,
-    "<": set,
-    "|": lambda items: deque(items[1:], items[0]),
-}
+def each_of(read: Thaw, into: Callable[[Iterable[Any]], Any] = list) -> Thaw:
+    """A sequence of what `read` reads."""
+    return lambda values: into([read(value) for value in values])
 
 
-class Thawing:
-    """Turns JSON that `freeze` wrote back into state made of the given classes."""
+def by_name(read: Thaw) -> Thaw:
+    """An ordered mapping from text to what `read` reads."""
+    return lambda values: OrderedDict((name, read(value)) for name, value in values.items())
 
-    def __init__(self, *classes: type) -> None:
-        self._classes = {each.__name__: each for each in classes}
-        self._widths = {each.__name__: len(_names(each)) for each in classes if is_dataclass(each)}
 
-    def thaw(self, value: Json) -> Any:  # noqa: ANN401 - whatever was frozen
-        """Build what was frozen. Raises ValueError for a class that is not known, or has other fields."""
-        if not isinstance(value, list):
-            return value
-        mark, *items = value
-        if mark in {"{", "{{"}:
-            pairs = [(self.thaw(key), self.thaw(item)) for key, item in cast("list[list[Json]]", items)]
-            return dict(pairs) if mark == "{" else OrderedDict(pairs)
-        thawed = [self.thaw(item) for item in items]
-        plain = _THAWERS.get(cast("str", mark))
-        if plain is not None:
-            return plain(thawed)
-        made = self._classes.get(cast("str", mark))
-        if made is None:
-            raise ValueError(f"a snapshot holds a {mark}, which is not known here")
-        if self._widths.get(made.__name__, 1) != len(thawed):
-            raise ValueError(f"a snapshot's {mark} has other fields")
-        return made(**dict(zip(_names(made), thawed, strict=True))) if is_dataclass(made) else made(*thawed)
+def recent(limit: int) -> Thaw:
+    """The latest values, at most `limit`."""
+    return lambda values: deque(values, limit)

@@ -26,7 +26,8 @@ class Entry:
 
     `number` is its handle. `ask` is the part of a model message that asked for it, `asked_by` the entry of
     that model call, `answer` what was fed back. `step` is what was last said of it, None before. `trace_id`
-    and `span_id` are of the record (or model call) that told of it first.
+    and `span_id` are of the record (or model call) that told of it first. `ids` are the call ids by which its
+    conversation knows it; `earlier_ns` is when the last call ended that its conversation had before it.
     """
 
     number: int
@@ -53,6 +54,8 @@ class Entry:
     only_part: bool = False
     wrapper: bool = False
     convention: str = ""
+    ids: tuple[str, ...] = ()
+    earlier_ns: int = 0
 
 
 @lru_cache(maxsize=16384)

@@ -64,7 +64,11 @@ def same_turn(known: Turn, turn: Turn, *, lone: bool) -> bool:
 
 @dataclass(slots=True)
 class Group:
-    """One conversation: asked-for calls, calls by id, recent calls and model calls, user turns seen."""
+    """One conversation: asked-for calls, calls by id, recent calls and model calls, user turns seen.
+
+    `calls_end_ns` is the latest end of its calls as they were when they were added; `stretched_ns` the latest
+    of those that ended later than it had seemed.
+    """
 
     name: str
     pending: list[Asked] = field(default_factory=list)
@@ -74,14 +78,27 @@ class Group:
     turns: OrderedDict[str, Turn] = field(default_factory=OrderedDict)
     saw_tools: bool = False
     last_end_ns: int = 0
+    calls_end_ns: int = 0
+    stretched_ns: int = 0
 
-    def remember_id(self, call_id: str, number: int) -> None:
+    def add_call(self, entry: Entry) -> None:
+        """Note that an entry is the conversation's latest call."""
+        entry.earlier_ns = self.calls_end_ns
+        self.calls_end_ns = max(self.calls_end_ns, entry.end_ns)
+        self.calls.append(entry.number)
+
+    def remember_id(self, call_id: str, entry: Entry) -> None:
         """Note that a call id belongs to an entry."""
         if call_id:
-            self.ids[call_id] = number
-            self.ids.move_to_end(call_id)
-            if len(self.ids) > MAX_IDS:
-                self.ids.popitem(last=False)
+            if call_id not in entry.ids:
+                entry.ids = (*entry.ids, call_id)
+            self._note_id(call_id, entry.number)
+
+    def _note_id(self, call_id: str, number: int) -> None:
+        self.ids[call_id] = number
+        self.ids.move_to_end(call_id)
+        if len(self.ids) > MAX_IDS:
+            self.ids.popitem(last=False)
 
     def asked_for(self, call_id: str, after_ns: int = 0) -> Asked | None:
         """The waiting call of that id, the newest that was not asked for after a time (0: any)."""
@@ -108,12 +125,14 @@ class Group:
         """Take over another conversation that turned out to be this one."""
         self.pending.extend(other.pending)
         for call_id, number in other.ids.items():
-            self.remember_id(call_id, number)
+            self._note_id(call_id, number)
         self.calls.extend(other.calls)
         self.models.extend(other.models)
         self.turns.update(other.turns)
         self.saw_tools = self.saw_tools or other.saw_tools
         self.last_end_ns = max(self.last_end_ns, other.last_end_ns)
+        self.stretched_ns = max(self.stretched_ns, other.stretched_ns, self.calls_end_ns)
+        self.calls_end_ns = max(self.calls_end_ns, other.calls_end_ns)
 
 
 def matching(pending: list[Asked], entry: Entry, call_id: str) -> Asked | None:

@@ -23,7 +23,7 @@ from collector.joining import (
 )
 from collector.messages import Asked, Group, Turn, matching
 from collector.sessions import Node, Trace, climb, nearest
-from collector.state import State
+from collector.state import BLOCK, State
 from collector.step import (
     Kind,
 )
@@ -72,7 +72,7 @@ class Models:
             self._state.counters.joined += 1
             group = self._state.group(entry.group)
         self._state.process(observation.process).model_sources.add(observation.source)
-        self._state.into(entry, observation, trace)
+        self._state.into(entry, _without_history(observation, facts), trace)
         if trace is not None and observation.attached:
             node = trace.nodes.get(observation.span_id)
             if node is None:
@@ -113,7 +113,7 @@ class Models:
             part.source == observation.source and overlap_ns(part, observation) <= 0 for part in inner
         )
         outer.wrapper = outer.wrapper or second
-        self._state.changed.add(f"e{outer.number}")
+        self._state.changed.add(outer.number // BLOCK)
         return second
 
     def _model_elsewhere(self, observation: Observation) -> Entry | None:
@@ -183,7 +183,7 @@ class Models:
                 and same_arguments(arguments_known(entry), ask.arguments)
             ):
                 entry.ask = ask
-                group.remember_id(ask.call_id, number)
+                group.remember_id(ask.call_id, entry)
                 self._state.touch(entry)
                 return
         asked = Asked(
@@ -285,7 +285,8 @@ class Models:
                 and same_tool(tool_of(call), ask.name)
                 and same_arguments(arguments_known(call), ask.arguments)
             ):
-                group.remember_id(ask.call_id, number)
+                group.remember_id(ask.call_id, call)
+                self._state.changed.add(number // BLOCK)
                 return
 
     def _overlap(self, number: int, entry: Entry) -> bool:
@@ -302,7 +303,7 @@ class Models:
             return True
         if done.ask is not None and done.asked_by < 0:
             done.asked_by = entry.number if done.start_ns >= entry.start_ns else -1
-            self._state.changed.add(f"e{done.number}")
+            self._state.changed.add(done.number // BLOCK)
             return True
         return done.start_ns >= entry.start_ns and done.ask is not None
 
@@ -405,3 +406,10 @@ class Models:
                 ),
                 group,
             )
+
+
+def _without_history(observation: Observation, facts: ModelFacts) -> Observation:
+    """What is kept of a record of a model call: what came before the call is used once, when it is joined."""
+    if not facts.told and not facts.answers and facts.user_text is None:
+        return observation
+    return replace(observation, model=replace(facts, told=(), answers=(), user_text=None))

@@ -7,6 +7,7 @@ from typing import Final
 
 from collector.conventions.observation import Observation, Telling
 
+TICKS: Final = 10
 _RANK: Final = {Telling.AGENT: 0, Telling.MODEL: 1, Telling.COMPACTION: 1, Telling.USER: 1, Telling.TOOL: 2}
 
 
@@ -26,7 +27,9 @@ class Window:
     """Records that arrived less than `hold_ns` ago; None holds them until `limit` or until all are wanted.
 
     Times of arrival are the caller's clock in nanoseconds. What leaves the window leaves in the order of
-    `chronological`, together with everything that is still waiting and ended before it.
+    `chronological`, together with everything of its process that is still waiting and ended before it.
+    Looking costs as much as there is waiting: it is done once for all that arrived within a tenth of
+    `hold_ns`, by the clock's own tenths, so that it depends on nothing that was not said.
     """
 
     hold_ns: int | None
@@ -44,7 +47,8 @@ class Window:
             return []
         if self.hold_ns is None:
             return self._overflow()
-        border = now_ns - self.hold_ns
+        tick_ns = max(1, self.hold_ns // TICKS)
+        border = (now_ns - self.hold_ns) // tick_ns * tick_ns
         if self.waiting[0][0] > border and len(self.waiting) <= self.limit:
             return []
         old = [observation for arrived, observation in self.waiting if arrived <= border]
@@ -52,18 +56,19 @@ class Window:
             return self.all()
         latest: dict[str, int] = {}
         for observation in old:
-            latest[observation.process] = max(latest.get(observation.process, 0), observation.end_ns)
-        out = old
+            if observation.end_ns > latest.get(observation.process, 0):
+                latest[observation.process] = observation.end_ns
         keep = []
-        for arrived, observation in self.waiting:
-            if arrived > border:
+        for pair in self.waiting:
+            if pair[0] > border:
+                observation = pair[1]
                 if observation.end_ns <= latest.get(observation.process, 0):
-                    out.append(observation)
+                    old.append(observation)
                 else:
-                    keep.append((arrived, observation))
+                    keep.append(pair)
         self.waiting = keep
-        out.sort(key=chronological)
-        return out
+        old.sort(key=chronological)
+        return old
 
     def _overflow(self) -> list[Observation]:
         """Holding everything has a limit too: then the older half goes, by traces so that none is torn."""

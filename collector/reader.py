@@ -7,7 +7,7 @@
 A record waits `hold_ns` for those that belong before it, is then joined to the entry of the call it tells
 of or begins a new one, and what changed is said. What is said once is never taken back: later records amend.
 Rules of joining: `joining`, `calls`, `models`; sessions: `sessions`; calls that only messages show:
-`messages`, `unrecorded`; what is remembered: `state`; what is said of it: `saying`.
+`messages`, `unrecorded`; what is remembered: `state`, written down: `keeping`; what is said of it: `saying`.
 """
 
 from __future__ import annotations
@@ -16,35 +16,27 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
+import orjson
+
 from collector.batch import Batch
 from collector.calls import Calls
 from collector.conventions import catalog
-from collector.conventions.observation import Answer, Ask, ModelFacts, Observation, Telling, ToolFacts
+from collector.conventions.observation import Observation, Telling
 from collector.conventions.traceloop import FAILURES_WITHOUT_SPAN
-from collector.freezing import Thawing, freeze
-from collector.joining import (
-    Entry,
-)
-from collector.messages import Asked, Group, Turn
+from collector.freezing import freeze
+from collector.keeping import MAKE, frozen, gather_ids, thaw, thaw_waiting
 from collector.models import Models
 from collector.ordering import Window
 from collector.record import Record, records
 from collector.saying import Saying
-from collector.sessions import Node, Trace, learn_session, remember
-from collector.state import MAX_ENTRIES, MAX_TRACES, Counters, Process, State
-from collector.step import (
-    Json,
-    Kind,
-    Outcome,
-    Step,
-    StepEvent,
-    Usage,
-)
+from collector.sessions import learn_session, remember
+from collector.state import MAX_ENTRIES, MAX_TRACES, Counters, State
+from collector.step import StepEvent
 from collector.unrecorded import Unrecorded
 
 HOLD_NS: Final = 500_000_000
 MAX_IDENTITIES: Final = 1_000_000
-_WINDOW: Final = "window"
+_WINDOW: Final = "window"  # a key's first letter tells what it is of, see `keeping`
 _REST: Final = "rest"
 
 
@@ -112,46 +104,64 @@ class StepReader:
             self._unrecorded.adopt_parts(self._state.entries[number])
         return self._saying.said()
 
-    def snapshot(self) -> dict[str, Json]:
-        """The reader's whole state in pieces; `restore` of them goes on as if nothing had happened."""
+    @property
+    def said(self) -> int:
+        """How many steps were said: the `engine_seq` of the latest."""
+        return self._state.said
+
+    def number_from(self, said: int) -> None:
+        """Go on numbering steps after `said`, where a state that knew it was lost."""
+        self._state.said = max(self._state.said, said)
+
+    def snapshot(self) -> dict[str, bytes]:
+        """The reader's whole state in pieces of JSON; `restore` goes on as if nothing had happened."""
         self._state.changed = self._state.keys()
         return {key: piece for key, piece in self.changes().items() if piece is not None}
 
-    def changes(self) -> dict[str, Json]:
+    def changes(self) -> dict[str, bytes | None]:
         """The pieces of the state that changed since `changes` or `snapshot` was last called.
 
         A piece of None is gone. Kept by key, newest wins, they are what `snapshot` would have returned.
         """
-        changed, self._state.changed = self._state.changed, set()
-        pieces = {
-            key: freeze(piece) if (piece := self._state.piece(key)) is not None else None for key in changed
-        }
-        pieces[_WINDOW] = freeze(self._window.waiting)
-        pieces[_REST] = freeze(
-            [list(self._state.waiting_groups), self._state.next_number, self._state.now_ns]
-        )
+        state = self._state
+        changed, state.changed = state.changed, set()
+        pieces: dict[str, bytes | None] = {}
+        for key in changed:
+            name = f"e{key}" if isinstance(key, int) else key
+            try:
+                pieces[name] = frozen(state, key)
+            except TypeError:  # what JSON cannot hold: that much is forgotten in a crash
+                state.counters.unkept += 1
+                pieces[name] = None
+        try:
+            pieces[_WINDOW] = freeze(self._window.waiting)
+        except TypeError:
+            state.counters.unkept += 1
+            pieces[_WINDOW] = None
+        waiting = list(state.waiting_groups)
+        pieces[_REST] = freeze([MAKE, waiting, state.next_number, state.now_ns, state.said])
         return pieces
 
-    def restore(self, pieces: Mapping[str, Json]) -> None:
+    def restore(self, pieces: Mapping[str, bytes]) -> None:
         """Take over the pieces of a state, into a new reader. Raises ValueError when they are none."""
+        if not pieces:
+            return
         state = self._state
-        for key in sorted(pieces, key=lambda key: (len(key), key)):
-            value = _THAWING.thaw(pieces[key])
-            if isinstance(value, Trace):
-                state.traces[value.trace_id] = value
-            elif isinstance(value, Group):
-                state.groups[value.name] = value
-            elif isinstance(value, Process):
-                state.processes[key[1:]] = value
-            elif isinstance(value, Entry):
-                state.entries[value.number] = value
-            elif key == _WINDOW:
-                self._window.waiting = value
-            elif key == _REST:
-                waiting, state.next_number, state.now_ns = value
-                state.waiting_groups = dict.fromkeys(waiting)
-            elif value is not None:
-                raise ValueError(f"no piece of a reader's state: {key}")
+        make, waiting, number, now_ns, said = orjson.loads(pieces.get(_REST, b"[0,0,0,0,0]"))
+        if make != MAKE:
+            raise ValueError(f"a reader's state of another make: {make}, not {MAKE}")
+        window, thawed = self._window.waiting, State()
+        for key, piece in sorted(pieces.items(), key=lambda item: (len(item[0]), item[0])):
+            if key == _WINDOW:
+                window = thaw_waiting(piece)
+            elif key != _REST:
+                thaw(thawed, key, piece)
+        gather_ids(thawed)
+        self._window.waiting = window
+        state.entries, state.traces = thawed.entries, thawed.traces
+        state.groups, state.processes = thawed.groups, thawed.processes
+        state.waiting_groups = dict.fromkeys(waiting)
+        state.next_number, state.now_ns, state.said = number, now_ns, said
 
     def _read(self, record: Record) -> Observation | None:
         try:
@@ -200,24 +210,3 @@ class StepReader:
                 self._state.ended.append(trace)
         if learn_session(trace, observation):
             self._state.regroup(trace, f"s:{trace.session}", trace.session)
-
-
-_THAWING: Final = Thawing(
-    Answer,
-    Ask,
-    Asked,
-    Entry,
-    Group,
-    Kind,
-    ModelFacts,
-    Node,
-    Observation,
-    Outcome,
-    Process,
-    Step,
-    Telling,
-    ToolFacts,
-    Trace,
-    Turn,
-    Usage,
-)

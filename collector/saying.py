@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypedDict
 
 from collector.conventions.observation import Observation
@@ -50,6 +51,8 @@ class Fields(TypedDict):
     span_id: str
     parent_span_id: str
     convention: str
+    late: bool
+    engine_seq: int
 
 
 class Saying:
@@ -65,14 +68,17 @@ class Saying:
         entries = [entry for number in touched if (entry := self._state.entries.get(number)) is not None]
         new: list[Entry] = []
         amended: list[StepAmended] = []
-        for entry in sorted(entries, key=lambda each: (each.start_ns, each.number)):
+        entries.sort(key=attrgetter("start_ns", "number"))
+        for entry in entries:
             if entry.only_part or (entry.wrapper and entry.step is None):
                 continue
-            step = self._step(entry)
+            if entry.kind is Kind.TOOL_CALL and not entry.attempt_id:
+                entry.attempt_id = self._attempt(entry)
             if entry.step is None:
-                entry.step = step
                 new.append(entry)
-            elif (step := _as_said_before(step, entry.step)) != entry.step:
+                continue
+            step = _as_said_before(self._step(entry), entry.step)
+            if step != entry.step:
                 entry.step = replace(step, revision=step.revision + 1)
                 amended.append(StepAmended(entry.step))
         events.extend(self._first_said(new))
@@ -82,20 +88,20 @@ class Saying:
 
     def _first_said(self, entries: list[Entry]) -> Iterable[StepSeen]:
         """New steps in the order of their end; one that ended before what its session has said is late."""
-        steps = [
-            (step.end_ns, step.start_ns, step.step_id, entry) for entry in entries if (step := entry.step)
-        ]
-        for end_ns, _, _, entry in sorted(steps, key=lambda each: each[:3]):
-            step = entry.step
-            if step is None:
-                continue
-            group = self._group_of(step.session_id)
-            if group is not None and end_ns < group.last_end_ns and self._state.live:
-                step = entry.step = replace(step, late=True)
-            elif group is not None:
-                group.last_end_ns = end_ns
-                self._state.changed.add(f"g{group.name}")
-            yield StepSeen(step)
+        entries.sort(key=attrgetter("end_ns", "start_ns", "step_id"))
+        for entry in entries:
+            entry.step = self._step(entry)
+            yield StepSeen(entry.step)
+
+    def _is_late(self, session: str, end_ns: int) -> bool:
+        group = self._group_of(session)
+        if group is None:
+            return False
+        if end_ns < group.last_end_ns and self._state.live:
+            return True
+        group.last_end_ns = end_ns
+        self._state.changed.add(f"g{group.name}")
+        return False
 
     def _group_of(self, session: str) -> Group | None:
         groups = self._state.groups
@@ -114,6 +120,10 @@ class Saying:
         best = entry.parts[0] if entry.parts else None
         session = self._session(entry, trace, best)
         agent = first_told(part.agent for part in entry.parts) or entry.agent or None
+        late, number = False, 0
+        if entry.step is None:
+            late = self._is_late(session, entry.end_ns)
+            number = self._state.said = self._state.said + 1
         fields: Fields = {
             "step_id": entry.step_id,
             "kind": entry.kind,
@@ -131,6 +141,8 @@ class Saying:
             "span_id": best.span_id if best else entry.span_id,
             "parent_span_id": best.parent_span_id if best else "",
             "convention": best.convention if best else entry.convention,
+            "late": late,
+            "engine_seq": number,
         }
         if entry.kind is Kind.TOOL_CALL:
             return self._tool_step(entry, fields)
@@ -170,8 +182,6 @@ class Saying:
 
     def _tool_step(self, entry: Entry, fields: Fields) -> Step:
         outcome, error = outcome_of(entry)
-        if not entry.attempt_id:
-            entry.attempt_id = self._attempt(entry)
         return Step(
             **fields,
             tool=tool_of(entry),
@@ -191,9 +201,9 @@ class Saying:
         group = self._state.groups.get(entry.group)
         if group is None:
             return ""
-        latest: Entry | None = None
+        known, latest = self._state.entries, None
         for number in reversed(group.models):
-            model = self._state.entries.get(number)
+            model = known.get(number)
             if (
                 model is not None
                 and model.end_ns <= entry.start_ns + SLACK_NS
@@ -203,9 +213,13 @@ class Saying:
         if latest is not None:
             return latest.step_id
         for number in reversed(group.calls):
-            call = self._state.entries.get(number)
-            if call is not None and call is not entry and call.attempt_id and overlap_ns(call, entry) > 0:
+            call = known.get(number)
+            if call is None or call is entry:
+                continue
+            if call.attempt_id and overlap_ns(call, entry) > 0:
                 return call.attempt_id
+            if max(call.earlier_ns, group.stretched_ns) <= entry.start_ns:
+                break  # all before it had ended
         return entry.step_id
 
     def _model_step(self, entry: Entry, fields: Fields) -> Step:
@@ -233,6 +247,7 @@ def _as_said_before(step: Step, before: Step) -> Step:
         step,
         session_id=before.session_id,
         late=before.late,
+        engine_seq=before.engine_seq,
         attempt_id=before.attempt_id or step.attempt_id,
         revision=before.revision,
     )

@@ -23,6 +23,7 @@ MAX_TRACES: Final = 20_000
 MAX_GROUPS: Final = 20_000
 MAX_PROCESSES: Final = 4_096
 MAX_ENTRIES: Final = 50_000
+BLOCK: Final = 32  # entries with neighbouring numbers that are written down together
 MAX_RECENT: Final = 128  # calls of one process that another instrumentation may tell of again
 
 
@@ -50,6 +51,7 @@ class Counters:
     joined_too_late: int = 0
     resent: int = 0
     unreadable: int = 0
+    unkept: int = 0
 
 
 @dataclass(slots=True)
@@ -58,7 +60,8 @@ class State:
 
     `touched` are entries of which something is new; `waiting_groups` conversations with calls that only
     messages show; `hold_ns` how long such a call waits for its own record; `live` whether steps are said
-    as they come.
+    as they come; `said` how many were. `changed` names what is to be written down: `t`, `g`, `p` and the name
+    of a trace, conversation or process, or the number of a block of entries.
     """
 
     live: bool = True
@@ -75,31 +78,23 @@ class State:
     ended: list[Trace] = field(default_factory=list)
     next_number: int = 0
     now_ns: int = 0
-    changed: set[str] = field(default_factory=set)
+    said: int = 0
+    changed: set[str | int] = field(default_factory=set)
     counters: Counters = field(default_factory=Counters)
 
-    def piece(self, key: str) -> Trace | Group | Process | Entry | None:
-        """What a key of `changed` names: `t`, `g`, `p`, `e` and a trace, conversation, process or entry."""
-        kind, name = key[0], key[1:]
-        if kind == "e":
-            return self.entries.get(int(name))
-        if kind == "t":
-            return self.traces.get(name)
-        return self.groups.get(name) if kind == "g" else self.processes.get(name)
-
-    def keys(self) -> set[str]:
+    def keys(self) -> set[str | int]:
         """The keys of everything that is remembered."""
         return {
             *(f"t{name}" for name in self.traces),
             *(f"g{name}" for name in self.groups),
             *(f"p{name}" for name in self.processes),
-            *(f"e{number}" for number in self.entries),
+            *(number // BLOCK for number in self.entries),
         }
 
     def touch(self, entry: Entry) -> None:
         """Note that something is new of an entry."""
         self.touched[entry.number] = None
-        self.changed.add(f"e{entry.number}")
+        self.changed.add(entry.number // BLOCK)
 
     def trace(self, observation: Observation) -> Trace:
         """The trace of a record, new if it has to be."""
@@ -154,11 +149,11 @@ class State:
             self.group(new).take(former)
             if self.waiting_groups.pop(old, 0) is None:
                 self.waiting_groups[new] = None
-            for number in (*former.calls, *former.models):
+            for number in {*former.calls, *former.models, *former.ids.values()}:
                 entry = self.entries.get(number)
                 if entry is not None:
                     entry.group = new
-                    self.changed.add(f"e{number}")
+                    self.changed.add(number // BLOCK)
         if trace.fallback_used:
             trace.fallback_used = False
             self.events.append(SessionsMerged(trace.trace_id, session))
@@ -191,17 +186,24 @@ class State:
         )
         self.next_number += 1
         self.entries[entry.number] = entry
-        self.changed.add(f"e{entry.number}")
+        self.changed.add(entry.number // BLOCK)
         if len(self.entries) > self.max_entries:
             gone, _ = self.entries.popitem(last=False)
-            self.changed.add(f"e{gone}")
+            self.changed.add(gone // BLOCK)
             self.touched.pop(gone, None)
             self.counters.forgotten_entries += 1
         return entry
 
+    def add_part(self, entry: Entry, observation: Observation) -> None:
+        """Take one more record into an entry and nothing else; it may end later than it had seemed."""
+        before_ns = entry.end_ns
+        add_part(entry, observation)
+        if entry.end_ns > before_ns and (group := self.groups.get(entry.group)) is not None:
+            group.stretched_ns = max(group.stretched_ns, entry.end_ns)
+
     def into(self, entry: Entry, observation: Observation, trace: Trace | None) -> None:
         """Take one more record into an entry."""
-        add_part(entry, observation)
+        self.add_part(entry, observation)
         self.touch(entry)
         if entry.number in self.entries:
             self.entries.move_to_end(entry.number)
@@ -215,7 +217,7 @@ class State:
     def look_up(self, entry: Entry, trace: Trace, observation: Observation) -> Climb:
         """Take an entry's agents and session from the spans above a record of it."""
         found = climb(trace, observation.parent_span_id)
-        self.changed.update((f"e{entry.number}", f"t{trace.trace_id}"))
+        self.changed.update((entry.number // BLOCK, f"t{trace.trace_id}"))
         entry.agent = entry.agent or found.agent
         entry.parent_agent = entry.parent_agent or found.parent_agent
         if found.session:

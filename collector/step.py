@@ -52,7 +52,7 @@ class Step:
     it. `arguments` None means "not recorded", never "no arguments" (that is `{}`); `result` likewise.
     `attempt_id` is equal for the calls of one model message (one batch is one attempt), None when unknown.
     Times are unix nanoseconds; `cost_usd` is US dollars. `late`: arrived after its scope had moved on.
-    `engine_seq` is the position at which detectors saw it, set by the engine's feeder, 0 before.
+    `engine_seq` is its place in the order in which steps were said and detectors saw them, from 1.
     """
 
     step_id: str

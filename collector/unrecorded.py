@@ -92,9 +92,9 @@ class Unrecorded:
             entry.session = f"process:{process}" if group.name.startswith("p:") else group.name[2:]
         self._state.next_number += 1
         self._state.entries[entry.number] = entry
-        group.calls.append(entry.number)
+        group.add_call(entry)
         for call_id in (asked.ask.call_id, *asked.aliases):
-            group.remember_id(call_id, entry.number)
+            group.remember_id(call_id, entry)
         self._state.touch(entry)
         self._state.counters.derived += 1
 
