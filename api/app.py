@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI, Request, Response
@@ -9,13 +11,15 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from api.auth import Denied
-from api.problems import ApiError, Problem, answer, invalid, unexpected
+from api.bodies import BoundedBodies
+from api.problems import SEND_JSON, ApiError, Problem, answer, invalid, unexpected
 from api.routes import alerts, breakers, check, findings, health, metrics
 from api.routes.check import CheckShortcut
 
 if TYPE_CHECKING:
     from api.services import Services
 
+_log = logging.getLogger(__name__)
 _CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -35,9 +39,17 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(Denied, _denied)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(sqlite3.Error, _disk_trouble)
     app.add_exception_handler(Exception, unexpected)
+    app.add_middleware(BoundedBodies)
     app.add_middleware(CheckShortcut, services=services)
     return app
+
+
+def _disk_trouble(_request: Request, error: Exception) -> Response:
+    _log.warning("control.db cannot be used: %s", error)
+    problem = Problem(code="unavailable", detail=f"control.db cannot be used now: {error}")
+    return answer(503, problem, {"retry-after": "2"})
 
 
 def _api_error(_request: Request, error: Exception) -> Response:
@@ -54,7 +66,7 @@ def _denied(_request: Request, error: Exception) -> Response:
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
     if request.method == "POST" and "json" not in request.headers.get("content-type", ""):
-        return answer(415, Problem(code="unsupported_media_type", detail="send JSON as application/json"))
+        return answer(415, Problem(code="unsupported_media_type", detail=SEND_JSON))
     return answer(422, invalid(error.errors(), ("body", "query", "path")))
 
 

@@ -156,6 +156,9 @@ class Settings(BaseSettings):
         description="Spool, control database and embedded store",
     )
     host: str = Field("127.0.0.1", description="Address that the receivers and the API bind to")
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="Names, besides localhost, by which clients may call it while there are no tokens"
+    )
     otlp_http_port: Port = Field(4318, description="OTLP/HTTP; 0 picks a free port")
     otlp_grpc_port: Port = Field(4317, description="OTLP/gRPC; 0 picks a free port")
     api_port: Port = Field(4319, description="HTTP API; 0 picks a free port")

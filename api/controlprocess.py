@@ -24,6 +24,8 @@ from prometheus_client import CollectorRegistry
 
 from api.app import create_app
 from api.auth import Authority, Token, Verb
+from api.hosts import KnownHosts
+from api.httpserver import HttpBounds, bounded, room_for_connections
 from api.process import read_options, say_ready, set_up_logging
 from api.services import MetricsSource, Probe, Services
 from control.breakers import BreakerIndex, Breakers
@@ -48,6 +50,7 @@ BAD_CONFIGURATION: Final = 2
 _PREDECESSOR_S: Final = 15.0
 _STALLED_S: Final = 10.0
 _PEER_TIMEOUT_S: Final = 1.0
+_BODY_TIMEOUT_S: Final = 10.0
 _SWITCH_INTERVAL_S: Final = 0.0005
 
 
@@ -76,6 +79,7 @@ class ControlOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     loop: LoopSettings = field(default_factory=LoopSettings)
     peers: tuple[Peer, ...] = ()
+    host_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse to serve strangers."""
@@ -150,7 +154,7 @@ def run_control(options: ControlOptions, on_ready: OnReady) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     process = ControlProcess(options)
     try:
-        server = _server(process.services)
+        server = _server(process.services, options.host_names)
         _end_on_signals(server)
         with _listen(options.host, options.port) as listener:
             process.start()
@@ -185,6 +189,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         spool_path=data_dir / "spool.db",
         control_path=data_dir / "control.db",
         host=host,
+        host_names=(host, *settings["allowed_hosts"]),
         port=int(str(given["api_port"])),
         tokens=tuple(_token(n, token) for n, token in enumerate(settings["tokens"], start=1)),
         policy=Policy(
@@ -239,11 +244,15 @@ def _mapping(value: object) -> dict[str, Any]:
     return value
 
 
-def _server(services: Services) -> uvicorn.Server:
+def _server(services: Services, host_names: tuple[str, ...]) -> uvicorn.Server:
+    app = create_app(services)
+    bounds = HttpBounds(body_timeout_s=_BODY_TIMEOUT_S, max_connections=room_for_connections())
     config = uvicorn.Config(
-        create_app(services),
+        KnownHosts(app, host_names) if services.authority.open else app,
         loop="uvloop",
-        http="httptools",
+        http=bounded(bounds),
+        ws="none",
+        log_level="error",
         lifespan="off",
         log_config=None,
         access_log=False,

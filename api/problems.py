@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 JSON: Final = "application/json"
+SEND_JSON: Final = f"send JSON as {JSON}"
 
 
 class FieldProblem(BaseModel):

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.auth import Denied, Verb
-from api.problems import JSON, Problem, dump, invalid
+from api.bodies import MAX_BODY_BYTES, TOO_LARGE
+from api.problems import JSON, SEND_JSON, Problem, dump, invalid
 from api.routes.access import refusals, require
 from control.breakers import Decision
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from control.breakers import Verdict
 
 PATH: Final = "/v1/check"
-MAX_BODY_BYTES: Final = 1 << 20
 MAX_CALLS: Final = 256
 _MAX_ID: Final = 1024
 _DISCONNECT: Final = "http.disconnect"
@@ -131,9 +131,13 @@ class CheckShortcut:
             await self._app(scope, receive, send)
             return
         try:
-            self._services.authority.admit(_authorization(scope["headers"]), Verb.CHECK)
+            authorization = _header(scope["headers"], b"authorization").decode("latin-1")
+            self._services.authority.admit(authorization or None, Verb.CHECK)
         except Denied as refusal:
             await _send(send, refusal.status, dump(Problem(code="denied", detail=refusal.detail)))
+            return
+        if b"json" not in _header(scope["headers"], b"content-type").lower():
+            await _send(send, 415, dump(Problem(code="unsupported_media_type", detail=SEND_JSON)))
             return
         body = await _body(receive)
         if body is None:
@@ -149,14 +153,8 @@ class CheckShortcut:
         await _send(send, 200, decide(self._services, call))
 
 
-TOO_LARGE: Final = f"a body may have {MAX_BODY_BYTES} bytes at most"
-
-
-def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    for name, value in headers:
-        if name == b"authorization":
-            return value.decode("latin-1")
-    return None
+def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    return next((value for name, value in headers if name == wanted), b"")
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -6,7 +6,8 @@ import pytest
 
 from api.app import create_app
 from api.auth import Authority
-from api.routes.check import MAX_BODY_BYTES, CheckShortcut
+from api.bodies import MAX_BODY_BYTES
+from api.routes.check import CheckShortcut
 from api.services import Services
 from tests.control.support import STUCK
 
@@ -105,7 +106,9 @@ def test_the_shortcut_answers_what_the_route_answers(api: Api, tool: str | None)
 
 
 def test_a_body_that_is_too_large_is_refused(api: Api) -> None:
-    response = api.ask("POST", "/v1/check", content=b" " * (MAX_BODY_BYTES + 1))
+    response = api.ask(
+        "POST", "/v1/check", content=b" " * (MAX_BODY_BYTES + 1), headers={"content-type": "application/json"}
+    )
     assert (response.status_code, response.json()["code"]) == (413, "too_large")
 
 
