@@ -30,6 +30,9 @@ from api.build import (
 from api.config import ConfigError, Settings
 from api.detection import CURSOR as DETECTORS
 from api.detection import DetectionLoop
+from api.garbage import look_for_garbage_rarely
+from api.hosts import KnownHosts
+from api.httpserver import HttpBounds, bounded, room_for_connections
 from api.intake import Intake
 from api.locks import LockedError, hold
 from api.metrics import IngestMetrics, ReceiverCounters
@@ -156,16 +159,21 @@ class IngestProcess:
             loop.add_signal_handler(number, stopping.set)
         self._spool.start()
         self._detection.start()
+        look_for_garbage_rarely()
         self._shipping.start()
         limits, auth = build_limits(settings), build_auth(settings)
         counters, in_flight = ReceiverCounters(self._metrics), InFlight(limits)
         tls = Tls(settings.tls.cert, settings.tls.key) if settings.tls.cert and settings.tls.key else None
+        app = http_app(self._intake, limits=limits, auth=auth, metrics=counters, in_flight=in_flight)
         server = _HttpServer(
             uvicorn.Config(
-                http_app(self._intake, limits=limits, auth=auth, metrics=counters, in_flight=in_flight),
+                app if settings.tokens else KnownHosts(app, (settings.host, *settings.allowed_hosts)),
                 host=settings.host,
                 port=self._options.http_port,
-                log_level="warning",
+                http=bounded(HttpBounds(max_connections=room_for_connections())),
+                ws="none",
+                log_config=None,
+                log_level="error",
                 access_log=False,
                 lifespan="off",
                 server_header=False,
