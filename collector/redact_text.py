@@ -62,6 +62,7 @@ _HEADER: Final = re.compile(r"(?:(?i:bearer|basic|token|digest|negotiate|apikey)
 _COOKIE: Final = re.compile(r"[^\r\n\"'\\]+")
 _NO_KIND: Final = re.compile(r"[^a-z0-9]+")
 _ESCAPE: Final = re.compile(r"u[0-9A-Fa-f]{4}|[nrtbf]")
+_USER: Final = re.compile(r"(?s).*?:(?:\\*/){2}(?:\[REDACTED:[0-9a-z_]+:[0-9a-f]+\])?+[^:]*:")
 # What stands where a secret would, without being one: literals, code, templates, masks, containers.
 _NO_SECRET: Final = re.compile(
     r"(?i:true|false|null|none|undefined|nil|string|str|required|optional)\b|\$\{?\w+\}?$|[{\[(<]|[*x]+$"
@@ -239,8 +240,10 @@ def _shape(kind: str, hints: tuple[str, ...], pattern: str) -> _Compiled:
 
 
 def _without_password(found: re.Match[str]) -> str:
-    user = re.compile(r"(?s).*?:(?:\\*/){2}[^:]*:").match(found[0])
-    begin = user.end() if user else 0
+    user = _USER.match(found[0])
+    if user is None:  # a token is the user, and there is no password
+        return found[0]
+    begin = user.end()
     password = found[0][begin:-1]
     if not password or password.startswith(_MARKER):
         return found[0]

@@ -23,6 +23,7 @@ HASHES = Redactor(RedactionSettings(hash_only=True))
 
 LETTERS = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
+GITHUB = "ghp_" + LETTERS[:36]
 
 
 def text(alphabet: str, size: int, longest: int | None = None) -> st.SearchStrategy[str]:
@@ -286,6 +287,15 @@ def test_a_text_that_was_cut_inside_a_secret() -> None:
     assert REDACTOR.text('{"a": 1, "password": "hunter2hun').startswith(
         '{"a": 1, "password": "[REDACTED:password:'
     )
+
+
+@pytest.mark.parametrize("credentials", [GITHUB, f"{GITHUB}:x-oauth-basic", f"x:{GITHUB}"])
+def test_a_token_as_the_user_of_an_address_is_replaced_once(credentials: str) -> None:
+    once = REDACTOR.text(f"git clone https://{credentials}@example.com/x.git")
+    assert GITHUB not in once
+    assert "[REDACTED:github:" in once
+    assert "[REDACTED:[" not in once
+    assert REDACTOR.text(once) == once
 
 
 def test_extra_keys_and_patterns() -> None:
