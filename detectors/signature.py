@@ -240,10 +240,17 @@ _CLOCKS = re.compile(
       \d{3}-\d\d-\d\d[t\ ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|[+-]\d\d:?\d\d)?
     | (?<![\w:.]\d)\d?:\d\d(?::\d\d(?:[.,]\d+)?)?(?![\d:])
     | (?<=1)[6-9]\d{8}(?:\d{3}|\.\d+)?(?!\d)
-    | \d*(?:\.\d+)?\ ?(?:ms|[µμun]s|s|secs?|seconds?|milliseconds?|times)\b
+    | \d*+(?:\.\d++)?+\ ?+(?:ms|[µμun]s|s|secs?|seconds?|milliseconds?|times)\b
     )""",
 )
+# Digits, the first letters of units, and the marks that clocks have; all else is one.
+_CLOCK_LIKE = bytes(
+    b"0"[0] if byte in b"0123456789" else b"m"[0] if byte in b"munst" else byte if byte in b" :" else 1
+    for byte in range(256)
+)
+_CLOCK_CUES = (b"0m", b"0 m", b"0:0", b"0000000000")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UUID_TAIL = re.compile(r"(?i)-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # Led by a separator and then by a letter that some name begins with, so that most positions are passed
 # cheaply.
 _KEYED = re.compile(
@@ -315,9 +322,10 @@ def information_text(text: str, dropped: tuple[str, ...] = ()) -> str:
         if len(value) > 3:  # noqa: PLR2004 - shorter ones occur by chance
             text = text.replace(value, "#")
     text = text.lower()
-    if "-" in text and text.count("-") > 3:  # noqa: PLR2004 - a uuid has four
+    if _UUID_TAIL.search(text):
         text = _UUID.sub("#", text)
-    text = _CLOCKS.sub("#", text)
+    if _may_be_clock(text):
+        text = _CLOCKS.sub("#", text)
     if _may_be_keyed(text):
         text = _KEYED.sub("#", text)
     if "0x" in text or "tmp" in text:
@@ -332,6 +340,14 @@ def without_new_ids(text: str) -> str:
     ('{#, "state": "open"}', 'created issue #, 3 left')
     """
     return _NEW_IDS.sub("#", text)
+
+
+def _may_be_clock(text: str) -> bool:
+    """A cheap look: whether digits are where they are in a clock, an epoch or a duration; most have none."""
+    if not text.isascii():
+        return True
+    like = text.encode().translate(_CLOCK_LIKE)
+    return any([cue in like for cue in _CLOCK_CUES])
 
 
 def _may_be_keyed(text: str) -> bool:
@@ -354,6 +370,12 @@ def information(text: str, dropped: tuple[str, ...] = ()) -> int:
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         lines = text.count("\n")
         text = f"{text[:HEAD_CHARS]}\x1e{lines}\x1e{text[-TAIL_CHARS:]}"
+    return _fingerprint(text, dropped)
+
+
+@lru_cache(maxsize=1024)
+def _fingerprint(text: str, dropped: tuple[str, ...]) -> int:
+    """Remembered for a while: what polls and loops bring back is the same text again and again."""
     return hash64(information_text(text, dropped))
 
 
@@ -362,7 +384,7 @@ def identifiers(text: str, limit: int = 4) -> tuple[int, ...]:
 
     An id that a result brought and a later call uses is information, not noise.
     """
-    if text.count("-") < 4:  # noqa: PLR2004 - a uuid has four
+    if _UUID_TAIL.search(text) is None:
         return ()
     return tuple(
         hash64(found.group()) for found, _ in zip(_UUID.finditer(text.lower()), range(limit), strict=False)
