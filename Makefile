@@ -1,47 +1,50 @@
-# Everything a newcomer needs: `make demo` runs the main job, `make test` passes the tests.
+# Everything a newcomer needs. `make help` lists it; what is needed is installed into .venv first, pinned.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SHARED := ../shared
 
-.PHONY: demo test check accept accept-short bench fmt clean
-.DEFAULT_GOAL := test
+.PHONY: help demo test check accept accept-short bench fmt clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.runtime: pyproject.toml constraints.txt scripts/set-up
-	scripts/set-up $(PYTHON) $(VENV) runtime
+	@scripts/set-up $(PYTHON) $(VENV) runtime
 
 $(VENV)/.dev: $(VENV)/.runtime
-	scripts/set-up $(PYTHON) $(VENV) dev
+	@scripts/set-up $(PYTHON) $(VENV) dev
 
-demo: $(VENV)/.runtime
-	$(BIN)/recloser demo
+demo: $(VENV)/.runtime ## the real sidecar and four simulated agents: one is stuck, is seen and is stopped
+	@$(BIN)/recloser demo
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev ## all tests (two minutes)
 	$(BIN)/python -m pytest -m "not accept"
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev ## lint, format, types, imports, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_architecture.py
 
-accept: $(VENV)/.dev
+accept: $(VENV)/.dev ## what takes long by nature: crashes, outages, real exporters
 	$(BIN)/python -m pytest -m accept
 
-accept-short: $(VENV)/.dev
+accept-short: $(VENV)/.dev ## the short part of that
 	$(BIN)/python -m pytest -m "accept and short"
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev ## every measured figure, again
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/steps.py
 	$(BIN)/python bench/detectors.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/ingest.py
 
-fmt: $(VENV)/.dev
+fmt: $(VENV)/.dev ## mend lint and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:
+clean: ## remove .venv and every cache
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
