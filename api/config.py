@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import (
     BaseModel,
@@ -59,7 +60,7 @@ class Ingest(Section):
     max_in_flight_bytes: int = Field(
         256 * 1024**2, gt=0, description="Request bytes in memory over all requests"
     )
-    read_timeout_s: float = Field(30.0, gt=0, description="Longest pause inside a request")
+    read_timeout_s: float = Field(30.0, gt=0, description="Seconds in which a request must have come in")
     spool_max_bytes: int = Field(2 * 1024**3, gt=0, description="Spooled bytes at which requests are refused")
     dedup_horizon_s: float = Field(6 * 3600.0, gt=0, description="How long a span sent again is recognized")
     order_window_ms: int = Field(500, ge=0, description="How long steps wait to be put in order")
@@ -70,10 +71,24 @@ class Ingest(Section):
 class ClickHouse(Section):
     """Where spans are kept. No URL: the embedded store under the data directory."""
 
-    url: str | None = Field(None, description="HTTP interface of a server; none: the embedded store")
+    url: str | None = Field(
+        None, description="HTTP interface of a server (may hold user and password); none: the embedded store"
+    )
     user: str = Field("default", description="User of the server")
     password: SecretStr = Field(SecretStr(""), description="Password of that user")
     memory_bytes: int = Field(1_000_000_000, gt=0, description="Memory limit of the embedded engine")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_credentials(cls, given: Any) -> Any:  # noqa: ANN401 - not validated yet
+        """Take user and password out of the URL, which is shown and logged."""
+        url = given.get("url") if isinstance(given, dict) else None
+        parts = urlsplit(url) if isinstance(url, str) and "@" in url else None
+        if parts is None or parts.username is None:
+            return given
+        bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        password = {} if parts.password is None else {"password": unquote(parts.password)}
+        return {**given, "url": bare, "user": unquote(parts.username), **password}
 
     @field_validator("url")
     @classmethod
