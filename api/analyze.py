@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -11,6 +13,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from api.build import build_decode, build_engine, build_offline_reader
 from api.config import ConfigError, Settings
@@ -21,6 +24,7 @@ from detectors.protocol import Finding, Severity
 
 FOUND: Final = 1
 BAD_INPUT: Final = 2
+STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
 FINDING_FIELDS: Final = (
     "id",
@@ -96,12 +100,14 @@ class Analysis:
         self._reader = build_offline_reader(settings)
         self._engine = build_engine(settings)
         self._problems = problems
+        self.bodies = 0
         self.steps: dict[str, Step] = {}
         self.latest: dict[str, Finding] = {}
 
     def feed(self, bodies: Iterable[Body]) -> Iterator[Finding]:
         """Analyze all bodies as one stream; yield each finding, again when kind or severity changes."""
         for signal, encoding, body, source in bodies:
+            self.bodies += 1
             try:
                 decoded = self._decode(signal, encoding, body)
             except Rejected as error:
@@ -150,21 +156,35 @@ def _progress(bodies: Iterable[Body], total: int, console: Console) -> Iterator[
             yield body
 
 
-def _table(latest: Sequence[Finding], steps: int) -> Table:
-    table = Table(title=f"{len(latest)} finding{'' if len(latest) == 1 else 's'} in {steps} steps")
-    for column in ("severity", "kind", "session", "agent", "tool", "calls", "what"):
-        table.add_column(column, justify="right" if column == "calls" else "left", overflow="fold")
+def _table(latest: Sequence[Finding]) -> Table:
+    """Worst first; who and where below what, because names of sessions are long."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("severity", no_wrap=True)
+    table.add_column("calls", justify="right", no_wrap=True)
+    table.add_column("finding", overflow="fold")
     for finding in sorted(latest, key=lambda f: (-f.severity.rank, f.started_at)):
+        started = datetime.fromtimestamp(finding.started_at // 10**9, UTC)
+        who = f"{finding.agent}, " if finding.agent else ""
         table.add_row(
-            finding.severity.value,
-            finding.kind,
-            finding.session_id,
-            finding.agent or "",
-            finding.tool or "",
+            Text(finding.severity.value, style=STYLES[finding.severity]),
             str(finding.occurrences),
-            finding.summary,
+            Text.assemble(
+                f"{finding.summary}\n",
+                (f"{finding.kind}, {who}session {finding.session_id}, {started:%Y-%m-%d %H:%M:%S}", "dim"),
+            ),
         )
     return table
+
+
+def _print_table(latest: Sequence[Finding], steps: int) -> None:
+    console = Console(highlight=False)
+    if latest:
+        console.print(_table(latest))
+        console.print()
+    counts = Counter(finding.severity for finding in latest)
+    by_severity = ", ".join(f"{counts[severity]} {severity.value}" for severity in reversed(Severity))
+    plural = "" if len(latest) == 1 else "s"
+    console.print(f"{len(latest)} finding{plural} in {steps} steps" + (f": {by_severity}" if latest else ""))
 
 
 def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: Settings) -> int:
@@ -188,9 +208,20 @@ def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: S
             out.write(orjson.dumps(step_row(step), default=str) + b"\n")
     out.flush()
     if output == "table":
-        Console().print(_table(list(analysis.latest.values()), len(analysis.steps)))
+        _print_table(list(analysis.latest.values()), len(analysis.steps))
+    _mind_nothing(paths, analysis, problems)
     if problems.count:
         return BAD_INPUT
     if fail_on is not None and worst >= Severity(fail_on).rank:
         return FOUND
     return 0
+
+
+def _mind_nothing(paths: Sequence[Path], analysis: Analysis, problems: Problems) -> None:
+    """Say when nothing was judged, lest a check of nothing passes as a clean one."""
+    if problems.count or analysis.steps:
+        return
+    if analysis.bodies:
+        sys.stderr.write("recloser: none of these spans and logs tells of an agent; nothing was judged\n")
+    else:
+        problems.about(", ".join(map(str, paths)), "no recorded traces in it")
