@@ -44,13 +44,17 @@ def _fail(message: str) -> typer.Exit:
     return typer.Exit(BAD_INPUT)
 
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file with settings")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="TOML file with settings; RECLOSER_* variables come before it")
+]
 
 
 @app.command()
 def serve(
     *,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the store and the spool live")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where store and spool live [~/.local/share/recloser]")
+    ] = None,
     otlp_http_port: Annotated[int | None, typer.Option(help="OTLP/HTTP port, 0 picks one [4318]")] = None,
     otlp_grpc_port: Annotated[int | None, typer.Option(help="OTLP/gRPC port, 0 picks one [4317]")] = None,
     api_port: Annotated[int | None, typer.Option(help="Port of the HTTP API, 0 picks one [4319]")] = None,
@@ -60,7 +64,10 @@ def serve(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Run the sidecar until SIGTERM or Ctrl-C."""
+    """Run the sidecar until SIGTERM or Ctrl-C.
+
+    Webhooks, policies and all other settings are in the file of --config: docs/configuration.md.
+    """
     from api.serve import serve as run
 
     flags: dict[str, Any] = {
@@ -93,7 +100,10 @@ def analyze(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Judge recorded traces with the same engine that judges live ones."""
+    """Judge recorded traces with the same engine that judges live ones.
+
+    Ends with status 0; 1 when --fail-on says so; 2 when something could not be read.
+    """
     from api.analyze import analyze as run
 
     try:
@@ -124,7 +134,13 @@ def _version(*, wanted: bool) -> None:
 def _main(
     *,
     show_version: Annotated[
-        bool, typer.Option("--version", callback=lambda wanted: _version(wanted=wanted), is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            callback=lambda wanted: _version(wanted=wanted),
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     del show_version

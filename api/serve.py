@@ -15,29 +15,40 @@ def serve(settings: Settings) -> int:
     set_up_logging("serve", settings.log_level)
     ended = threading.Event()
     on_signals(ended.set)
-    sidecar = Sidecar(settings)
     try:
+        sidecar = Sidecar(settings)
         sidecar.start()
+    except OSError as error:
+        sys.stderr.write(f"recloser: cannot listen on {settings.host}: {error.strerror}\n")
+        return 2
     except SidecarError as error:
         sys.stderr.write(f"recloser: {error}\n")
         return 2
     sys.stdout.write(where_to_point(sidecar.endpoints, settings))
     sys.stdout.flush()
     ended.wait()
-    sys.stderr.write("recloser: draining\n")
+    sys.stderr.write("recloser: ending; what was acknowledged is on disk\n")
     sidecar.stop()
     return 0
 
 
 def where_to_point(endpoints: Endpoints, settings: Settings) -> str:
-    """What a person who starts the sidecar needs to know next."""
+    """What a person who starts the sidecar needs to know next: where things are, who is told, what stops."""
     store = settings.clickhouse.url or f"embedded in {settings.data_dir}"
+    on_call = ", ".join(webhook.name for webhook in settings.webhooks)
+    stops = ", ".join(rule.name or rule.action for rule in settings.policy if not rule.shadow)
+    bearer = "  export OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer ...'\n" if settings.tokens else ""
     return (
         "Recloser is ready.\n"
-        f"  OTLP/HTTP  {endpoints.otlp_http}   OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf "
-        f"OTEL_EXPORTER_OTLP_ENDPOINT={endpoints.otlp_http}\n"
-        f"  OTLP/gRPC  {endpoints.otlp_grpc}   OTEL_EXPORTER_OTLP_PROTOCOL=grpc "
-        f"OTEL_EXPORTER_OTLP_ENDPOINT={endpoints.otlp_grpc}\n"
-        f"  API        {endpoints.api}   POST /v1/check, GET /v1/alerts, /v1/breakers, /metrics\n"
+        f"  OTLP/HTTP  {endpoints.otlp_http}\n"
+        f"  OTLP/gRPC  {endpoints.otlp_grpc}\n"
+        f"  API        {endpoints.api}\n"
         f"  Store      {store}\n"
+        f"  Tells      {on_call or 'nobody: no webhook is configured'}\n"
+        f"  Stops      {stops or 'nothing: no policy is configured, or all are shadows'}\n"
+        "Point the OTLP exporter of an agent here:\n"
+        "  export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n"
+        f"  export OTEL_EXPORTER_OTLP_ENDPOINT={endpoints.otlp_http}\n"
+        f"{bearer}"
+        f"Then look: curl {endpoints.api}/v1/findings\n"
     )
