@@ -17,10 +17,11 @@ def serve(settings: Settings) -> int:
     on_signals(ended.set)
     try:
         sidecar = Sidecar(settings)
-        sidecar.start()
-    except OSError as error:
+    except OSError as error:  # a host that is no name or address of this machine
         sys.stderr.write(f"recloser: cannot listen on {settings.host}: {error.strerror}\n")
         return 2
+    try:
+        sidecar.start()
     except SidecarError as error:
         sys.stderr.write(f"recloser: {error}\n")
         return 2
