@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from collector.step import Kind, Outcome
 from detectors.cycles import Cycles, Laps
 from detectors.occurrence import (
+    CHANGED,
     DENIED,
     FAILED,
     FAILURE,
@@ -29,12 +30,14 @@ from detectors.occurrence import (
     NO_RESULT,
     NOOP,
     OPAQUE,
+    RETURNED,
     TRANSIENT,
     WAITING,
     Occurrence,
     backs_off,
     is_compound,
     key_of,
+    may_wait,
     model_occurrence_of,
     occurrence_of,
     patience_of,
@@ -63,6 +66,9 @@ _NOTE, _ALARM, _CONFIRMED = range(3)
 _RUNS_KEPT = 8
 _MODELS_KEPT = 4
 
+# What goes up and down by itself, as a flaky test or a gauge does, is no cycle; a change that is made and
+# taken back without success is one.
+_TAKEN_BACK = CHANGED | FAILED
 _ASIDE = (Role.WAIT, Role.THINK)
 
 _Told: TypeAlias = "tuple[str, dict[str, Json]]"  # a finding's summary and evidence
@@ -242,8 +248,12 @@ class DoomLoop:
 
     def _settle(self) -> None:
         """Something changed: streaks end here."""
-        self._streaks.clear()
+        self._settle_streaks()
         self._cycles.clear()
+
+    def _settle_streaks(self) -> None:
+        """Something is as it was before: only a cycle may go on over it, as when an edit is taken back."""
+        self._streaks.clear()
         self._ranges.clear()
         self._ids = ()
 
@@ -317,8 +327,11 @@ class DoomLoop:
         if novel:
             self._seen.put(key, value=True)
         if streak is not None and streak.information != now.information:
-            if now.call.known:
+            if now.call.known and novel:
                 self._settle()
+            elif now.call.known:
+                now.flags |= RETURNED
+                self._settle_streaks()
             return None
         if novel and streak is None and self._may_have_changed(now):
             self._settle()
@@ -364,6 +377,8 @@ class DoomLoop:
             return self._begin(now)
         gap = pacing.idle_ns - streak.idle_ns
         waited = backs_off(now, streak, gap)
+        if pacing.waited_attempt >= streak.attempt and may_wait(now):
+            now.flags |= WAITING
         streak.longest_gap_ns = max(streak.longest_gap_ns, gap)
         streak.idle_ns, streak.attempt, streak.turn = pacing.idle_ns, pacing.attempt, pacing.turn
         streak.flags = now.flags
@@ -463,6 +478,8 @@ class DoomLoop:
         flags = 0
         for attempt in lap:
             flags |= attempt.any_flags
+        if flags & RETURNED and flags & _TAKEN_BACK != _TAKEN_BACK:
+            return ()
         weak = all(attempt.all_flags & (OPAQUE | NO_RESULT | TRANSIENT) for attempt in lap)
         patient = flags & WAITING or (weak and not flags & FAILED)
         limit = self._config.waiting_laps if patient else self._config.laps

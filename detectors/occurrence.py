@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collector.step import Outcome
 from detectors.result_text import is_error, is_opaque, is_pending, is_terminal, is_transient
 from detectors.role import Role
-from detectors.signature import Call, Names, call_of, hash64, information, without_new_ids
+from detectors.signature import (
+    Call,
+    Names,
+    call_of,
+    hash64,
+    information,
+    without_hashes,
+    without_new_ids,
+)
 from detectors.streaks import Mark, Streak
 from detectors.tool_role import role_of
 
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
 FAILED, DENIED, SAYS_ERROR, NO_ARGUMENTS, NO_RESULT, WAITING, OPAQUE, TRANSIENT, MOVE, NOOP = (
     1 << bit for bit in range(10)
 )
+# The call changed something; it brought other information than last time, which it had brought before.
+CHANGED, RETURNED = 1 << 10, 1 << 11
 FAILURE = FAILED | DENIED | SAYS_ERROR
 
 _MASK = 2**64 - 1
@@ -53,6 +64,8 @@ def occurrence_of(step: Step, names: Names) -> Occurrence:
     call = call_of(tool, step.arguments, names)
     flags, body = evidence_of(step, call)
     role = role_of(tool, step.arguments)
+    if role is Role.CHANGE and not flags & (FAILED | DENIED):
+        flags |= CHANGED
     makes_things = role is Role.CHANGE or names.delegates
     told = information_of(call, flags, body, makes_things=makes_things)
     return Occurrence(step, call, role, flags, body, told, Mark.of(step))
@@ -92,7 +105,7 @@ def information_of(call: Call, flags: int, body: str | None, *, makes_things: bo
     if body is None:
         return unrecorded(call, flags)
     if flags & FAILED:
-        return information("e\x1e" + body, call.dropped)
+        return information("e\x1e" + without_hashes(body), call.dropped)
     return information("o\x1e" + (without_new_ids(body) if makes_things else body), call.dropped)
 
 
@@ -126,7 +139,7 @@ def key_of(now: Occurrence) -> int:
 def patience_of(now: Occurrence, poll_tools: Sequence[str] = ()) -> int:
     """What makes a repeat deserve more or less patience; read only when a call repeats."""
     text = now.body or ""
-    flags = OPAQUE if now.body is not None and is_opaque(text) else 0
+    flags = OPAQUE if now.body is not None and is_opaque(without_echo(text, now.step.arguments)) else 0
     if now.role is Role.MOVE:
         flags |= MOVE
     if now.body is not None and is_error(text):
@@ -139,6 +152,27 @@ def patience_of(now: Occurrence, poll_tools: Sequence[str] = ()) -> int:
         if waits or is_pending(text):
             flags |= WAITING
     return flags
+
+
+def may_wait(now: Occurrence) -> bool:
+    """Tell whether a call after an explicit wait looks whether something has come."""
+    if now.flags & (FAILURE | TRANSIENT) or now.role is Role.CHANGE or now.body is None:
+        return False
+    return not is_terminal(now.body)
+
+
+def without_echo(text: str, arguments: Json) -> str:
+    """A short result without the arguments that it repeats.
+
+    >>> without_echo("Pressed ArrowDown", {"key": "ArrowDown"})
+    'Pressed '
+    """
+    if len(text) > _SHORT_CHARS or not isinstance(arguments, Mapping):
+        return text
+    for value in arguments.values():
+        if isinstance(value, str) and len(value) > 1:
+            text = text.replace(value, "")
+    return text
 
 
 def backs_off(now: Occurrence, streak: Streak, gap_ns: int) -> bool:

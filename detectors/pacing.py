@@ -20,7 +20,7 @@ class Pacing:
     An attempt is the calls of one model message (equal `attempt_id`); when the message is not known, calls
     that overlap in time. A turn is an attempt that is no mere waiting or thinking. `idle_ns` is the time in
     which no step of the scope ran, explicit waiting included: the pause between two calls is the difference
-    of two readings.
+    of two readings. `waited_attempt` is the attempt that was the latest when somebody waited explicitly.
     """
 
     attempt_id: str | None = None
@@ -31,6 +31,7 @@ class Pacing:
     idle_ns: int = 0
     idle_at_call_ns: int = 0
     after_call: bool = False
+    waited_attempt: int = -1
 
     def pass_time(self, step: Step) -> None:
         """Account for the time up to the end of a step."""
@@ -50,6 +51,7 @@ class Pacing:
         """Account for a tool call; return how long nothing ran since the call before, in nanoseconds."""
         if waits:
             self.idle_ns += max(0, step.end_ns - step.start_ns)
+            self.waited_attempt = self.attempt
         pause = self.idle_ns - self.idle_at_call_ns
         self.idle_at_call_ns = self.idle_ns
         return pause
@@ -80,6 +82,7 @@ class Pacing:
             self.idle_ns,
             self.idle_at_call_ns,
             self.after_call,
+            self.waited_attempt,
         ]
 
     @staticmethod

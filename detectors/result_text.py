@@ -10,11 +10,11 @@ _OPAQUE_CHARS = 80
 _PENDING = re.compile(
     r"pending|queued|in[ _-]progress|not (?:yet )?(?:ready|finished|started|complete|available|done)"
     r"|still (?:running|building|waiting|processing|working|in)|waiting (?:for|on)|being processed"
-    r"|please wait|(?:status|state|phase|job|build|task|run)\W{1,6}(?:is )?(?:running|building"
+    r"|please wait|(?:status|state|phase|health|job|build|task|run)\W{1,6}(?:is )?(?:running|building"
     r"|starting|deploying|processing|scheduled|preparing|initiali[sz]ing|training|waiting"
     r"|provisioning|created|rolling)\b|^\W*(?:running|building|starting|deploying|processing"
     r"|scheduled|initiali[sz]ing|provisioning)\W*$|no(?:thing)? new\b|no (?:new )?(?:messages|mail"
-    r"|events|updates|output yet|change)|unchanged|0 new\b"
+    r"|events|updates|output yet)|no changes? (?:yet|so far|since)|unchanged|0 new\b"
     r"|containercreating",
 )
 _TERMINAL = re.compile(

@@ -27,6 +27,7 @@ _SUBCOMMANDS = {
     "go": words("vet list doc version env"),
 }
 """Programs that change things, but for these subcommands."""
+_OPTIONS_WITH_VALUE = words("-C -c -n -f -p --namespace --context --file --prefix")
 _REDIRECTS = re.compile(r"(?<![0-9&])>>?(?!\s*(?:/dev/null|&\d))|\btee\b")
 _IN_PLACE = re.compile(
     r"\bsed\s+(?:-\w*\s+)*-\w*i|\bfind\b.*-(?:delete|exec)|\bcurl\b.*(?:-X\s*[PD]|-d\b|--data)",
@@ -42,6 +43,7 @@ _QUOTED = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*")""")
 _PLAIN_WORD = re.compile(r"[\w./:@%+=,~-]+")
 _SHORT_FLAG = re.compile(r"-[A-Za-z]+")
 _PATH = re.compile(r"(?:\.{0,2}/|~/)?[^\s:?#*\"'<>|]*/[^\s:?#*\"'<>|]*")
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _PRINTS = re.compile(
     r"\s*(?:(?:echo|printf|true|:|date|pwd)\b(?:[^;&|<>`$]|\$\([^()]*\)|\$(?!\())*(?:;|&&|\|\||$)\s*)+",
 )
@@ -83,8 +85,23 @@ def _role_of_part(part: list[str]) -> Role:
         return Role.LOOK
     looks = _SUBCOMMANDS.get(part[0])
     if looks is not None:
-        return Role.LOOK if len(part) > 1 and part[1] in looks else Role.CHANGE
+        return Role.LOOK if _subcommand(part[1:]) in looks else Role.CHANGE
     return Role.CHANGE if part[0] in _CHANGE_PROGRAMS else Role.OTHER
+
+
+def _subcommand(arguments: list[str]) -> str:
+    """The first word that is no option of the program itself, nor such an option's value.
+
+    >>> _subcommand("-n web --context=eu get pods".split()), _subcommand(["compose", "ps"])
+    ('get', 'ps')
+    """
+    words_left = iter(arguments)
+    for word in words_left:
+        if word in _OPTIONS_WITH_VALUE:
+            next(words_left, None)
+        elif word[0] != "-" and word != "compose":
+            return word
+    return ""
 
 
 def only_prints(command: str) -> bool:
@@ -99,12 +116,14 @@ def only_prints(command: str) -> bool:
 
 
 def canonical_path(text: str) -> str:
-    """One spelling of a path or URL; other text stays as it is.
+    r"""One spelling of a path or URL; other text stays as it is.
 
     >>> canonical_path("/srv/app/"), canonical_path("/srv/./app//x"), canonical_path("https://ex.org/a/")
     ('/srv/app', '/srv/app/x', 'https://ex.org/a')
     >>> canonical_path("https://ex.org/a?attempt=2&q=1&_=1699"), canonical_path("a / b")
     ('https://ex.org/a?q=1', 'a / b')
+    >>> canonical_path("C:\\src\\a.cs"), canonical_path("c:/src/./a.cs")
+    ('c:/src/a.cs', 'c:/src/a.cs')
     """
     if "://" in text:
         if " " in text:
@@ -113,6 +132,8 @@ def canonical_path(text: str) -> str:
             return _VOLATILE_QUERY.sub("", text).rstrip("?&")
         scheme, _, rest = text.partition("://")
         return f"{scheme.lower()}://{rest.rstrip('/')}"
+    if _DRIVE.match(text):
+        return text[0].lower() + ":" + canonical_path(text[2:].replace("\\", "/"))
     if not _PATH.fullmatch(text):
         return text
     while "//" in text:

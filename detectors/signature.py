@@ -47,7 +47,7 @@ COSMETIC = words(
     """,
 )
 """Arguments in which a model explains itself; dropped at the top level only."""
-_SHELL_COSMETIC = frozenset({"description", "title", "label", "summary", "purpose", "intent"})
+_TITLES = frozenset({"description", "title", "label", "summary", "purpose", "intent"})
 _SHELL_KEYS = frozenset({"command", "cmd", "script"})
 _LITERAL_KEYS = words(
     """
@@ -55,6 +55,7 @@ _LITERAL_KEYS = words(
     insert inserttext filetext replacement message prompt data input
     """,
 )
+_BRIEF_KEYS = ("prompt", "instructions")
 _DELEGATES = re.compile(r"(?i)agent|task|delegat|spawn|dispatch|hand_?off|transfer|worker")
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,12})?")
@@ -160,6 +161,7 @@ def _parsed(text: str) -> Json:
 def _canonical_top(arguments: Mapping[str, Json], names: Names, dropped: list[str]) -> tuple[str, bool]:
     """Canonical text of all arguments of a call, and whether it is a shell command that only prints."""
     shell = noop = False
+    titled = names.delegates and any(arguments.get(key) for key in _BRIEF_KEYS)
     for key in _SHELL_KEYS:
         command = arguments.get(key)
         if isinstance(command, str):
@@ -173,7 +175,7 @@ def _canonical_top(arguments: Mapping[str, Json], names: Names, dropped: list[st
             if isinstance(value, str):
                 dropped.append(value)
             continue
-        if name in names.cosmetic or (shell and name in _SHELL_COSMETIC):
+        if name in names.cosmetic or ((shell or titled) and name in _TITLES):
             continue
         if shell and name in _SHELL_KEYS and isinstance(value, str):
             parts.append((name, "noop" if noop else canonical_command(value)))
@@ -228,7 +230,7 @@ def _canonical_text(text: str, name: str) -> str:
     text = " ".join(text.split())
     if len(text) < 24 and text[-1:].isdigit() and _NUMBER.fullmatch(text):  # noqa: PLR2004 - longest match
         return _canonical_number(float(text)) if "." in text else f"n{int(text)}"
-    if "/" in text:
+    if "/" in text or ":\\" in text:
         return canonical_path(text)
     return text
 
@@ -238,6 +240,7 @@ def _canonical_text(text: str, name: str) -> str:
 _CLOCKS = re.compile(
     r"""(?x)\d(?:
       \d{3}-\d\d-\d\d[t\ ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|[+-]\d\d:?\d\d)?
+    | \d{3}-\d\d-\d\dt\d\d[_-]\d\d[_-]\d\d(?:[_.-]\d+)?z?
     | (?<![\w:.]\d)\d?:\d\d(?::\d\d(?:[.,]\d+)?)?(?![\d:])
     | (?<=1)[6-9]\d{8}(?:\d{3}|\.\d+)?(?!\d)
     | \d*+(?:\.\d++)?+\ ?+(?:ms|[µμun]s|s|secs?|seconds?|milliseconds?|times)\b
@@ -254,20 +257,22 @@ _UUID_TAIL = re.compile(r"(?i)-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 # Led by a separator and then by a letter that some name begins with, so that most positions are passed
 # cheaply.
 _KEYED = re.compile(
-    r"""(?x)[\s"'{(,;:\[\x1e_=?&](?=[delptcursgfbmwar])(?:
+    r"""(?x)[\s"'{(,;:\[\x1e_=?&/](?=[delptcursgfbmwarhi])(?:
       (?:
         (?:(?:total|execution|wall|run|build|response)_?)?
         (?:duration|elapsed|latency|took|time_?taken)(?:_?(?:ms|s|secs?|seconds))?
       | p?pid
+      | up_?time(?:_?(?:ms|s|secs?|seconds))?
+      | (?:served|handled|processed|answered)_?by
       | (?:started|finished|ended|completed|created|updated|generated|checked|fetched|last_?checked)_?at
       | timestamp
-      | (?:message|msg|request|req|trace|span|event|correlation|response)_?id
+      | (?:message|msg|request|req|trace|span|event|correlation|response|error|incident)[_\ ]?id
       | attempts? | retry | retries | try
       )
       \\?["']?\ ?[:=\#]?\ ?
       (?:\\?"[^"\\]*\\?"|'[^']*'|[\d.]+(?:\s?(?:of|/)\s?\d+)?|(?<=[:=\#\ ])[\w.-]*\d[\w.-]*)
     | (?:req|request|trace|span|batch|msg|message|worker|agent|call|corr|event|run|txn)
-      [-_](?=[a-z]*\d)[0-9a-z]{6,}
+      [-_](?:(?=[a-z]*\d)[0-9a-z]{6,}|[0-9a-z]{12,})
     )""",
 )
 _CUES = (
@@ -284,6 +289,14 @@ _CUES = (
     "atte",
     "retr",
     "try",
+    "uptime",
+    "up_time",
+    "edby",
+    "ed_by",
+    "incident",
+    "error id",
+    "error_id",
+    "errorid",
 )
 _DASHED_CUES = (
     "span",
@@ -300,11 +313,13 @@ _DASHED_CUES = (
     "_taken",
 )
 _NEW_IDS = re.compile(
-    r"""(?x)["']?\b(?:(?:\w+_)?(?:id|ids|key|number|url|link|ts|sha|hash)|[a-z]\w*Id|ID)["']?\s?[:=]\s?
+    r"""(?x)["']?\b(?:(?:\w+_)?(?:id|ids|key|number|url|uri|href|link|permalink|self|ts|sha|hash)|[a-z]\w*Id|ID)["']?\s?[:=]\s?
         (?:"[^"]*"|'[^']*'|[\w./:-]*\d[\w./:-]*)
       | \#\d+
+      | \b(?:\w+_)?tokens(?:_\w+)?["']?\s?[:=]\s?\d+
       | (?<![a-z])(?:agent|worker|task|job|batch|run|thread)[-_][\w-]*\d[\w-]*""",
 )
+_HEX = re.compile(r"(?<![0-9a-z-])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{8,}(?![0-9a-z-])")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|/tmp/[\w.-]*[\w/.-]*|tmp[a-z0-9_]{8}\b")
 
 
@@ -348,6 +363,15 @@ def _may_be_clock(text: str) -> bool:
         return True
     like = text.encode().translate(_CLOCK_LIKE)
     return any([cue in like for cue in _CLOCK_CUES])
+
+
+def without_hashes(text: str) -> str:
+    """An error without container ids, digests and the like: which one it names is no news.
+
+    >>> without_hashes("container 4f5e6d7c8b9a is not running, 20260311 tries, 9 errors")
+    'container # is not running, 20260311 tries, 9 errors'
+    """
+    return _HEX.sub("#", text)
 
 
 def _may_be_keyed(text: str) -> bool:

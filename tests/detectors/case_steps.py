@@ -10,18 +10,15 @@ from typing import Any
 
 from collector.step import Kind, Outcome, Step
 
-CASES = (
-    Path(__file__).parent.parent
-    / "testdata"
-    / "cases"
-    / "agents-that-loop-and-agents-that-only-seem-to.jsonl"
-)
+_FOLDER = Path(__file__).parent.parent / "testdata" / "cases"
+CASES = _FOLDER / "agents-that-loop-and-agents-that-only-seem-to.jsonl"
+BLIND_CASES = _FOLDER / "blind.jsonl"
 _START_NS = 1_704_067_200_000_000_000
 
 
-def read_cases() -> list[dict[str, Any]]:
-    """All cases of the file."""
-    return [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines() if line]
+def read_cases(path: Path = CASES) -> list[dict[str, Any]]:
+    """All cases of a file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 @dataclass
