@@ -54,6 +54,10 @@ def set_up_logging(process: str, level: str) -> None:
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
+FEW_ARENAS: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+"""Arrow's own allocator, and an arena a thread, keep what was freed: 240 MiB of ingest's 670 under load."""
+
+
 class Child:
     """One supervised process: `python -P -c "from MODULE import main; main()"`."""
 
@@ -68,6 +72,7 @@ class Child:
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env={**FEW_ARENAS, **os.environ},
         )
         assert self.process.stdin is not None  # noqa: S101 - asked for above
         try:
