@@ -17,7 +17,7 @@ _LOOK_PROGRAMS = words(
 )
 _CHANGE_PROGRAMS = words("mv cp rm mkdir rmdir touch patch chmod chown ln apt apt-get kill truncate dd rsync")
 _SUBCOMMANDS = {
-    "git": words("status log diff show branch blame grep ls-files rev-parse remote describe"),
+    "git": words("status fetch log diff show branch blame grep ls-files rev-parse remote describe"),
     "kubectl": words("get describe logs top explain version"),
     "docker": words("ps logs images inspect stats"),
     "gh": words("run pr issue repo"),
