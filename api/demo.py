@@ -36,6 +36,7 @@ from api.sidecar import Sidecar, SidecarError
 
 SECRET: Final = base64.b64encode(hashlib.sha256(b"recloser demo").digest()).decode()
 LEVEL: Final = "error"  # alerts and breakers are logged as warnings, and are in the picture already
+PAGE_PATIENCE: Final = 3.0  # seconds
 DEFECT: Final = 1
 CANNOT_START: Final = 2
 INTERRUPTED: Final = 130
@@ -48,7 +49,7 @@ class Board:
     agents: list[Agent] = field(default_factory=fleet)
     events: list[Event] = field(default_factory=list)
     started: float = field(default_factory=time.time)
-    paged: bool = False
+    paged: threading.Event = field(default_factory=threading.Event)
     halted: bool = False
     suspected: int = 0
 
@@ -73,7 +74,6 @@ class Board:
         for agent in self.agents:
             if agent.name == data["agent"] and agent.state == "working":
                 agent.state = "stuck"
-        self.paged = self.paged or data["agent"] == self.stuck.name
         self.events += [
             Event(self.since(data["started_at"]), "began", f"{data['agent']} calls {data['tool']}: it fails"),
             Event(
@@ -89,13 +89,17 @@ class Board:
                 "red",
             ),
         ]
+        if data["agent"] == self.stuck.name:
+            self.paged.set()
 
     def told(self, decision: str, message: str) -> None:
         """Take down what the stuck agent was told, and what it took against what it would have taken."""
+        at = self.now()
         self.halted = decision == "halt"
+        self.paged.wait(PAGE_PATIENCE)  # both happen within milliseconds: tell of them in one order
         self.events += [
             Event(
-                self.now(),
+                at,
                 "told",
                 f"{self.stuck.name} asked before call {self.stuck.calls + 1}: {decision}. “{message}”",
                 "green",
@@ -233,7 +237,7 @@ def _suspected(api: str, stuck: Agent) -> int:
 
 def _verdict(board: Board, console: Console) -> int:
     others = len(board.agents) - 1
-    if not (board.paged and board.halted) or board.suspected:
+    if not (board.paged.is_set() and board.halted) or board.suspected:
         what = "A healthy agent was suspected." if board.suspected else "The loop was not stopped."
         console.print(f"\n[bold red]{what}[/] This is a defect; please report it with the lines above.")
         return DEFECT
