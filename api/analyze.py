@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +19,9 @@ from rich.text import Text
 
 from api.build import build_decode, build_engine, build_offline_reader
 from api.config import ConfigError, Settings
+from api.joining import groups, joined
+from api.judging import Judge
+from collector.batch import Batch
 from collector.consumer import Rejected
 from collector.receivers.files import Body, read_files
 from collector.step import Step, StepAmended, StepEvent, StepSeen
@@ -24,6 +29,7 @@ from detectors.protocol import Finding, Severity
 
 FOUND: Final = 1
 BAD_INPUT: Final = 2
+MANY_TROUBLES: Final = 20  # different reasons that are told
 STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
 FINDING_FIELDS: Final = (
@@ -93,37 +99,64 @@ def finding_row(finding: Finding) -> dict[str, object]:
 
 
 class Analysis:
-    """Bodies in; steps and findings out, in engine order."""
+    """Bodies in; steps (those of `keep_steps` only: they are many) and findings out, in engine order."""
 
-    def __init__(self, settings: Settings, problems: Problems) -> None:
+    def __init__(self, settings: Settings, problems: Problems, *, keep_steps: bool = False) -> None:
         self._decode = build_decode(settings)
         self._reader = build_offline_reader(settings)
-        self._engine = build_engine(settings)
+        self._judge = Judge(build_engine(settings), self._trouble)
         self._problems = problems
+        self._troubles: set[str] = set()
+        self._keep = keep_steps
         self.bodies = 0
+        self.step_count = 0
         self.steps: dict[str, Step] = {}
         self.latest: dict[str, Finding] = {}
 
     def feed(self, bodies: Iterable[Body]) -> Iterator[Finding]:
         """Analyze all bodies as one stream; yield each finding, again when kind or severity changes."""
-        for signal, encoding, body, source in bodies:
-            self.bodies += 1
+        for group in groups(bodies):
+            self.bodies += len(group)
+            for batch in self._batches(group):
+                yield from self._judged(self._reader.push(batch, 0))
+        yield from self._judged(self._reader.drain())
+
+    def _batches(self, group: Sequence[Body]) -> Iterator[Batch]:
+        """What a group holds: decoded together, or, when anything in it is bad, one by one to say what."""
+        together = joined(group) if len(group) > 1 else None
+        if together is not None:
             try:
-                decoded = self._decode(signal, encoding, body)
+                decoded = self._decode(group[0][0], "json", together)
+            except Rejected:
+                decoded = None
+            if decoded is not None and not decoded.message:
+                if decoded.batch is not None:
+                    yield decoded.batch
+                return
+        for kind, encoding, body, source in group:
+            try:
+                decoded = self._decode(kind, encoding, body)
             except Rejected as error:
                 self._problems.about(source, str(error))
                 continue
             if decoded.message:
                 self._problems.about(source, decoded.message)
             if decoded.batch is not None:
-                yield from self._judge(self._reader.push(decoded.batch, 0))
-        yield from self._judge(self._reader.drain())
+                yield decoded.batch
 
-    def _judge(self, events: Sequence[StepEvent]) -> Iterator[Finding]:
+    def _trouble(self, what: str, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        if reason not in self._troubles and len(self._troubles) < MANY_TROUBLES:
+            self._troubles.add(reason)
+            self._problems.about(f"one {what}", f"could not be judged: {reason}")
+
+    def _judged(self, events: Sequence[StepEvent]) -> Iterator[Finding]:
         for event in events:
-            if isinstance(event, StepSeen | StepAmended):
+            if isinstance(event, StepSeen):
+                self.step_count += 1
+            if self._keep and isinstance(event, StepSeen | StepAmended):
                 self.steps[event.step.step_id] = event.step
-            for finding in self._engine.apply(event):
+            for finding, _ in self._judge.apply(event):
                 before = self.latest.get(finding.id)
                 self.latest[finding.id] = finding
                 if before is None or (before.kind, before.severity) != (finding.kind, finding.severity):
@@ -131,9 +164,11 @@ class Analysis:
 
 
 def _size(path: Path) -> int:
-    if path.is_dir():
-        return sum(inner.stat().st_size for inner in path.rglob("*") if inner.is_file())
-    return path.stat().st_size if path.exists() else 0
+    """Bytes of a file or of all in a folder, for the progress bar; what cannot be looked at has none."""
+    if not os.path.isdir(path):  # noqa: PTH112 - never raises
+        return os.path.getsize(path) if os.path.isfile(path) else 0  # noqa: PTH113, PTH202 - as above
+    inner = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sum(_size(file) for file in inner)
 
 
 def _progress(bodies: Iterable[Body], total: int, console: Console) -> Iterator[Body]:
@@ -189,10 +224,12 @@ def _print_table(latest: Sequence[Finding], steps: int) -> None:
 
 def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: Settings) -> int:
     """Analyze `paths` and print; the exit status: 2 for bad input, 1 for a finding of `fail_on`, else 0."""
+    # Whoever reads may stop reading, as `head` does: then end as other tools do, without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     stderr = Console(stderr=True)
     problems = Problems(sys.stderr)
     try:
-        analysis = Analysis(settings, problems)
+        analysis = Analysis(settings, problems, keep_steps=output == "steps-jsonl")
     except ConfigError as error:
         sys.stderr.write(f"recloser: {error}\n")
         return BAD_INPUT
@@ -208,7 +245,7 @@ def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: S
             out.write(orjson.dumps(step_row(step), default=str) + b"\n")
     out.flush()
     if output == "table":
-        _print_table(list(analysis.latest.values()), len(analysis.steps))
+        _print_table(list(analysis.latest.values()), analysis.step_count)
     _mind_nothing(paths, analysis, problems)
     if problems.count:
         return BAD_INPUT
@@ -219,7 +256,7 @@ def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: S
 
 def _mind_nothing(paths: Sequence[Path], analysis: Analysis, problems: Problems) -> None:
     """Say when nothing was judged, lest a check of nothing passes as a clean one."""
-    if problems.count or analysis.steps:
+    if problems.count or analysis.step_count:
         return
     if analysis.bodies:
         sys.stderr.write("recloser: none of these spans and logs tells of an agent; nothing was judged\n")

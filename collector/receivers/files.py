@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -77,17 +78,34 @@ def signal_of_name(name: str) -> Signal | None:
     return max(places)[1] if places else None
 
 
-def _files(path: Path, on_problem: OnProblem) -> Iterator[Path]:
-    if path.is_dir():
-        for inner in sorted(path.iterdir()):
+def _files(path: Path, on_problem: OnProblem, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """The files at or below `path`; a folder that is `above` itself, by a link, is not entered again."""
+    try:
+        kind = path.stat().st_mode
+        entries = sorted(path.iterdir()) if stat.S_ISDIR(kind) else []
+    except FileNotFoundError:
+        on_problem(path, 0, "no such file or folder")
+        return
+    except OSError as error:
+        on_problem(path, 0, f"cannot be read: {error.strerror}")
+        return
+    if stat.S_ISREG(kind):
+        yield path
+    elif not stat.S_ISDIR(kind):
+        on_problem(path, 0, "neither a file nor a folder")
+    elif (real := path.resolve()) not in above:
+        for inner in entries:
             if inner.name.startswith(".") or inner.name in _SKIPPED:
                 continue
-            if inner.is_dir() or inner.name.lower().removesuffix(".gz").endswith(_SUFFIXES):
-                yield from _files(inner, on_problem)
-    elif path.is_file():
-        yield path
-    else:
-        on_problem(path, 0, "no such file or folder")
+            if _is_folder(inner) or inner.name.lower().removesuffix(".gz").endswith(_SUFFIXES):
+                yield from _files(inner, on_problem, (*above, real))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _read(path: Path, on_problem: OnProblem) -> Iterator[Body]:
@@ -98,7 +116,8 @@ def _read(path: Path, on_problem: OnProblem) -> Iterator[Body]:
             stream = cast("IO[bytes]", gzip.open(raw) if head == _GZIP else raw)  # noqa: SIM115 - closed with the file
             yield from _bodies(path, io.BufferedReader(_Bounded(stream), _CHUNK), on_problem)
     except (OSError, EOFError, zlib.error) as error:
-        on_problem(path, 0, f"cannot be read: {error}")
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        on_problem(path, 0, f"cannot be read: {reason}")
 
 
 class _Bounded(io.RawIOBase):
