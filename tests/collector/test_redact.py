@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import string
 
 import pyarrow as pa
@@ -320,6 +321,11 @@ def one_text(name: str) -> pa.RecordBatch:
 def test_a_pattern_that_one_of_the_engines_does_not_know_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="redaction pattern"):
         Redactor(RedactionSettings(extra_patterns=(pattern,)))
+
+
+def test_the_search_counts_nothing() -> None:
+    """Counted classes are what RE2 cannot search for at the speed of reading."""
+    assert re.findall(r"\]\{[0-9,]+\}", candidates((), ())) == []
 
 
 def test_every_shape_has_its_hint_in_its_pattern() -> None:
