@@ -19,7 +19,7 @@ from collector.joining import (
 )
 from collector.messages import Asked, Group, matching
 from collector.sessions import Node, Trace, nearest
-from collector.state import BLOCK, State
+from collector.state import BLOCK, Process, State
 from collector.step import (
     Kind,
 )
@@ -43,26 +43,29 @@ class Calls:
         if not tool.executed:
             self._decided(observation, group)
             return
-        entry = self._known_call(observation, trace, group)
+        process = self._state.process(observation.process)
+        entry = self._known_call(observation, trace, group, process)
         if entry is None:
             entry = self._state.new(
                 observation, Kind.TOOL_CALL, group, step_identity(observation, tool.call_id)
             )
             entry.only_part = observation.telling is Telling.PART
             group.add_call(entry)
-            self._state.process(observation.process).calls.append(entry.number)
+            process.calls.append(entry.number)
         else:
             self._state.counters.joined += 1
             if not entry.parts:
-                self._state.process(observation.process).calls.append(entry.number)
+                process.calls.append(entry.number)
         self._state.into(entry, observation, trace)
         group.remember_id(tool.call_id, entry)
         if observation.telling is Telling.TOOL:
             group.saw_tools = True
-            self._state.process(observation.process).tool_sources.add(observation.source)
+            process.tool_sources.add(observation.source)
             self._ask_of(entry, group)
 
-    def _known_call(self, observation: Observation, trace: Trace | None, group: Group) -> Entry | None:
+    def _known_call(
+        self, observation: Observation, trace: Trace | None, group: Group, process: Process
+    ) -> Entry | None:
         tool = observation.tool
         if tool is None:
             return None
@@ -81,7 +84,7 @@ class Calls:
                 return entry
         if not tool.name:
             return None
-        return self._elsewhere(observation, group)
+        return self._elsewhere(observation, group, process)
 
     def _nested(self, entry: Entry, observation: Observation) -> bool:
         tool = observation.tool
@@ -105,10 +108,9 @@ class Calls:
             return False
         return entry.ask is None or same_arguments(entry.ask.arguments, tool.arguments)
 
-    def _elsewhere(self, observation: Observation, group: Group) -> Entry | None:
+    def _elsewhere(self, observation: Observation, group: Group, process: Process) -> Entry | None:
         """The same call as another instrumentation of the process told it, in whatever trace."""
         tool = observation.tool
-        process = self._state.process(observation.process)
         sources = process.tool_sources
         crosses = len(sources) > 1 or (sources and observation.source not in sources)
         best: Entry | None = None

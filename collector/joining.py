@@ -112,7 +112,10 @@ def call_id_of(entry: Entry) -> str:
     """The call id that is best for an entry: the model's own, else a record's."""
     if entry.ask is not None and entry.ask.call_id:
         return entry.ask.call_id
-    return next((part.tool.call_id for part in entry.parts if part.tool and part.tool.call_id), "")
+    for part in entry.parts:
+        if part.tool is not None and part.tool.call_id:
+            return part.tool.call_id
+    return ""
 
 
 def arguments_known(entry: Entry) -> Json:
@@ -149,15 +152,18 @@ def tool_of(entry: Entry) -> str:
 
 def add_part(entry: Entry, part: Observation) -> None:
     """Take one more record into an entry, keeping the outermost first."""
+    if part.telling is not Telling.PART:
+        entry.only_part = False
     entry.parts.append(part)
+    if len(entry.parts) == 1:
+        entry.start_ns, entry.end_ns = part.start_ns, part.end_ns
+        return
     entry.parts.sort(
         key=lambda each: (each.telling is Telling.PART, each.is_log, each.start_ns, -each.end_ns)
     )
     spans = [each for each in entry.parts if not each.is_log] or entry.parts
     entry.start_ns = min(each.start_ns for each in spans)
     entry.end_ns = max(each.end_ns for each in spans)
-    if part.telling is not Telling.PART:
-        entry.only_part = False
 
 
 def outcome_of(entry: Entry) -> tuple[Outcome, str | None]:
@@ -208,7 +214,10 @@ def innermost_usage(parts: Sequence[Observation]) -> Usage:
 
 def first_told(values: Iterable[str | None]) -> str | None:
     """The first that is not empty."""
-    return next((value for value in values if value), None)
+    for value in values:
+        if value:
+            return value
+    return None
 
 
 def is_handover(tool: str) -> bool:

@@ -119,7 +119,7 @@ class Saying:
         trace = self._state.traces.get(entry.trace_id) if entry.trace_id else None
         best = entry.parts[0] if entry.parts else None
         session = self._session(entry, trace, best)
-        agent = first_told(part.agent for part in entry.parts) or entry.agent or None
+        agent = first_told([part.agent for part in entry.parts]) or entry.agent or None
         late, number = False, 0
         if entry.step is None:
             late = self._is_late(session, entry.end_ns)
@@ -136,7 +136,9 @@ class Saying:
             "parent_agent": entry.parent_agent
             if entry.parent_agent != agent and entry.parent_agent
             else None,
-            "user": first_told(part.user for part in entry.parts) or (trace.user if trace else None) or None,
+            "user": first_told([part.user for part in entry.parts])
+            or (trace.user if trace else None)
+            or None,
             "trace_id": best.trace_id if best else entry.trace_id,
             "span_id": best.span_id if best else entry.span_id,
             "parent_span_id": best.parent_span_id if best else "",
@@ -152,7 +154,7 @@ class Saying:
 
     def _session(self, entry: Entry, trace: Trace | None, best: Observation | None) -> str:
         if trace is not None and trace.session:
-            own = next((p.session for p in entry.parts if p.session and p.session_rank == trace.rank), "")
+            own = first_told([p.session for p in entry.parts if p.session_rank == trace.rank])
             return entry.above_session or own or trace.session
         told = min((p for p in entry.parts if p.session), key=lambda p: p.session_rank, default=None)
         if told is not None:
@@ -175,10 +177,9 @@ class Saying:
         return session_id(trace, best, entry.process)
 
     def _run(self, entry: Entry, trace: Trace | None, session: str) -> str:
-        told = first_told(part.run for part in entry.parts)
         if trace is not None and trace.is_run and not trace.lone:
             return trace.trace_id
-        return told or session
+        return first_told([part.run for part in entry.parts]) or session
 
     def _tool_step(self, entry: Entry, fields: Fields) -> Step:
         outcome, error = outcome_of(entry)
@@ -212,13 +213,14 @@ class Saying:
                 latest = model
         if latest is not None:
             return latest.step_id
+        start_ns = entry.start_ns
         for number in reversed(group.calls):
             call = known.get(number)
             if call is None or call is entry:
                 continue
-            if call.attempt_id and overlap_ns(call, entry) > 0:
+            if call.attempt_id and call.end_ns > start_ns and overlap_ns(call, entry) > 0:
                 return call.attempt_id
-            if max(call.earlier_ns, group.stretched_ns) <= entry.start_ns:
+            if call.earlier_ns <= start_ns and group.stretched_ns <= start_ns:
                 break  # all before it had ended
         return entry.step_id
 

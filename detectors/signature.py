@@ -251,7 +251,6 @@ _CLOCK_LIKE = bytes(
     b"0"[0] if byte in b"0123456789" else b"m"[0] if byte in b"munst" else byte if byte in b" :" else 1
     for byte in range(256)
 )
-_CLOCK_CUES = (b"0m", b"0 m", b"0:0", b"0000000000")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UUID_TAIL = re.compile(r"(?i)-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # Led by a separator and then by a letter that some name begins with, so that most positions are passed
@@ -362,7 +361,7 @@ def _may_be_clock(text: str) -> bool:
     if not text.isascii():
         return True
     like = text.encode().translate(_CLOCK_LIKE)
-    return any([cue in like for cue in _CLOCK_CUES])
+    return b"0m" in like or b"0 m" in like or b"0:0" in like or b"0000000000" in like
 
 
 def without_hashes(text: str) -> str:

@@ -82,6 +82,7 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
 )  # fmt: skip
 
 _LAST: Final = len(CONVENTIONS) - 1
+_MARKS: Final = frozenset(mark for convention in CONVENTIONS for mark in convention.marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,8 @@ def convention_of(record: Record) -> Convention:
     chosen = _by_names(record.scope, record.service)
     if not chosen.by_name:
         attributes = record.attributes
-        for convention in CONVENTIONS:
-            for mark in convention.marks:
-                if mark in attributes:
-                    return convention
+        if not _MARKS.isdisjoint(attributes):
+            return next(each for each in CONVENTIONS if not attributes.keys().isdisjoint(each.marks))
         if record.name.startswith("haystack."):
             return next(each for each in CONVENTIONS if each.name == haystack.NAME)
     return CONVENTIONS[chosen.index]

@@ -82,6 +82,19 @@ _DENIED_TYPES: Final = frozenset(
         "permission_denied_by_hook",
     }
 )
+_TELL_STATUS: Final = frozenset(
+    {
+        "error.type",
+        "gen_ai.tool.status",
+        "haystack.tool.error",
+        "gen_ai.task.status",
+        "langfuse.observation.level",
+        "success",
+        "process.exit.code",
+        "error",
+    }
+)
+_TELL_DENIED: Final = ("error_type", "error.type", "tool.failure_kind")
 _EVENT_NAMES: Final = frozenset({"start", "success", "error", "finish", "retry", "new_token"})
 _COMPACTION: Final = re.compile(
     r"(?:^|[._ /-])(?:compaction|compact|chat_compression|context_compression|summarize_history)"
@@ -333,13 +346,7 @@ def tool_facts(record: Record) -> ToolFacts:
     result = result_of(raw_result)
     call_id = unquote(say.CALL_ID.pick(attributes)) or _id_in_envelope(raw) or result.call_id
     failed, error = told_by_status(record)
-    denied = (
-        result.denied
-        or attributes.get("error_type") in _DENIED_TYPES
-        or attributes.get("error.type") in _DENIED_TYPES
-    )
-    if attributes.get("tool.failure_kind") in _DENIED_TYPES:
-        denied = True
+    denied = result.denied or not _DENIED_TYPES.isdisjoint([attributes.get(key) for key in _TELL_DENIED])
     if failed is not True and result.failed is not None:
         failed = result.failed or failed
         error = error or result.error
@@ -368,6 +375,8 @@ def told_by_status(record: Record) -> tuple[bool | None, str | None]:
     A missing status message means nothing, an exception event on a span that is no error neither.
     """
     attributes = record.attributes
+    if record.status != "Error" and _TELL_STATUS.isdisjoint(attributes):
+        return None, None
     error_type = attributes.get("error.type", "")
     failed = (
         record.status == "Error"

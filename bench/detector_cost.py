@@ -1,6 +1,6 @@
 """CPU per step of the detectors, and memory per scope.
 
-Usage: ``python -m bench.detectors [--steps 20000]``.
+Usage: ``python bench/detector_cost.py [--steps 20000]``.
 
 One process, no store, no receivers: steps are made beforehand and handed to the engine. Result texts are 500
 characters; every call is new, so that all that can be computed is computed.
@@ -9,6 +9,7 @@ characters; every call is new, so that all that can be computed is computed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -89,13 +90,15 @@ def measure_parts(count: int) -> None:
     """CPU of the parts of a judgement."""
     arguments: Json = {"path": "src/module.py", "limit": 40}
     command: Json = {"command": "cd /srv && grep -rn 'name' src | head -20"}
+    new = itertools.count()  # equal texts are remembered
     parts: dict[str, Callable[[], object]] = {
         "signature of two arguments": lambda: call_of("read_file", arguments),
         "signature of a shell command": lambda: call_of("bash", command),
         "role of a shell command": lambda: role_of("bash", command),
-        "information of 500 characters of prose": lambda: information(result(PROSE, 1)),
-        "information of 500 characters of json": lambda: information(result(OBJECT, 1)),
-        "information of 100,000 characters": lambda: information(PROSE * 1000),
+        "information of 500 characters of prose": lambda: information(result(PROSE, next(new))),
+        "information of 500 characters of json": lambda: information(result(OBJECT, next(new))),
+        "information of 100,000 characters": lambda: information(f"{next(new)} {PROSE * 1000}"),
+        "information of a text that was just there": lambda: information(PROSE),
     }
     for name, work in parts.items():
         rounds = count if "100,000" not in name else max(1, count // 20)
