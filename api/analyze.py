@@ -21,6 +21,7 @@ from api.build import build_decode, build_engine, build_offline_reader
 from api.config import ConfigError, Settings
 from api.joining import groups, joined
 from api.judging import Judge
+from api.printable import printable
 from collector.batch import Batch
 from collector.consumer import Rejected
 from collector.receivers.files import Body, read_files
@@ -67,7 +68,7 @@ class Problems:
     def about(self, source: str, reason: str) -> None:
         """Report one of a source."""
         self.count += 1
-        self._stream.write(f"recloser: {source}: {reason}\n")
+        self._stream.write(f"recloser: {printable(source)}: {printable(reason)}\n")
 
 
 def step_row(step: Step) -> dict[str, object]:
@@ -200,12 +201,13 @@ def _table(latest: Sequence[Finding]) -> Table:
     for finding in sorted(latest, key=lambda f: (-f.severity.rank, f.started_at)):
         started = datetime.fromtimestamp(finding.started_at // 10**9, UTC)
         who = f"{finding.agent}, " if finding.agent else ""
+        where = f"{finding.kind}, {who}session {finding.session_id}, {started:%Y-%m-%d %H:%M:%S}"
         table.add_row(
             Text(finding.severity.value, style=STYLES[finding.severity]),
             str(finding.occurrences),
             Text.assemble(
-                f"{finding.summary}\n",
-                (f"{finding.kind}, {who}session {finding.session_id}, {started:%Y-%m-%d %H:%M:%S}", "dim"),
+                f"{printable(finding.summary)}\n",
+                (printable(where), "dim"),
             ),
         )
     return table

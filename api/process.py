@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from api.printable import printable
+
 logger = logging.getLogger(__name__)
 
 ORPHAN_GRACE: Final = 5.0  # seconds for an orderly end after the supervisor is gone
@@ -42,14 +44,20 @@ def say_ready(**facts: object) -> None:
     sys.stdout.flush()
 
 
+class _OneLine(logging.Formatter):
+    """One event is one line, whatever strangers have put into it; only traces of errors have more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class names it so
+        """Make the message fit before it is put into the line."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+
 def set_up_logging(process: str, level: str) -> None:
     """One line an event on standard error, the process named."""
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)-7s {process:7s} %(message)s",
-        force=True,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(f"%(asctime)s %(levelname)-7s {process:7s} %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("httpx", "httpcore", "uvicorn.access", "asyncio"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
 
