@@ -39,6 +39,7 @@ def where_to_point(endpoints: Endpoints, settings: Settings) -> str:
     on_call = ", ".join(webhook.name for webhook in settings.webhooks)
     stops = ", ".join(rule.name or rule.action for rule in settings.policy if not rule.shadow)
     bearer = "  export OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer ...'\n" if settings.tokens else ""
+    look = " -H 'authorization: Bearer ...'" if settings.tokens else ""
     return (
         "Recloser is ready.\n"
         f"  OTLP/HTTP  {endpoints.otlp_http}\n"
@@ -51,5 +52,5 @@ def where_to_point(endpoints: Endpoints, settings: Settings) -> str:
         "  export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n"
         f"  export OTEL_EXPORTER_OTLP_ENDPOINT={endpoints.otlp_http}\n"
         f"{bearer}"
-        f"Then look: curl {endpoints.api}/v1/findings\n"
+        f"Then look: curl {endpoints.api}/v1/findings{look}\n"
     )
