@@ -101,7 +101,7 @@ class Board:
             Event(
                 at,
                 "told",
-                f"{self.stuck.name} asked before call {self.stuck.calls + 1}: {decision}. “{message}”",
+                f'{self.stuck.name} asked before call {self.stuck.calls + 1}: {decision}. "{message}"',
                 "green",
             ),
             Event(None, "with", f"Recloser: {bill(self.stuck.spent)}", "green"),

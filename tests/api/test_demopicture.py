@@ -11,7 +11,7 @@ from api.demopicture import Event, bill, picture
 EVENTS = (
     Event(0.4, "began", "page-reader calls fetch_page: it fails"),
     Event(1.9, "on-call", "got alert al_0011223344556677 by webhook, its signature is good", "red"),
-    Event(12.0, "told", f"page-reader asked before call 7: halt. “{'Do not call any more tools. ' * 9}”"),
+    Event(12.0, "told", "page-reader asked before call 7: halt. " + "Do not call any more tools. " * 9),
     Event(None, "without", "401 calls"),
 )
 
