@@ -115,13 +115,19 @@ class Delivery:
 
     async def _serve(self, name: str) -> None:
         wake = self._wakes[name]
+        troubles = 0
         while True:
             wake.clear()
             try:
                 pause = await self.attempt_next(name)
+                troubles = 0
             except Exception:  # noqa: BLE001 - a worker must outlive whatever one turn ran into
-                _log.exception("the outbox cannot be used; %s waits", name)
-                pause = _TROUBLE_PAUSE_S
+                # What was delivered may not have been written down: each try may page somebody once more.
+                pause = min(_TROUBLE_PAUSE_S * 2**troubles, _LONGEST_SLEEP_S)
+                troubles = min(troubles + 1, 16)
+                _log.exception("the outbox cannot be used; %s waits for %g s", name, pause)
+                await asyncio.sleep(pause)
+                continue
             if pause == 0.0:
                 continue
             longest = _LONGEST_SLEEP_S if pause is None else min(pause, _LONGEST_SLEEP_S)

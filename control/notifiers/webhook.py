@@ -28,6 +28,7 @@ SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the prefix of secrets, no secret
 _SECRET_BYTES: Final = range(24, 65)
 _MAX_TEXT: Final = 2000
 _MAX_SHORT_TEXT: Final = 150
+_MAX_DIGITS: Final = 18  # of a Retry-After; more of them are as good as for ever
 _ABOUT_MESSAGE: Final = frozenset({400, 409, 411, 412, 413, 415, 422, 431})
 """Answers that blame the message. All others blame the destination: its address, its access, itself."""
 
@@ -102,10 +103,10 @@ def parse_retry_after(value: str | None, now_s: float) -> float | None:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return float(text)
+        return float(text[:_MAX_DIGITS])
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, TypeError, OverflowError, IndexError):  # it raises all of them, depending on the text
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

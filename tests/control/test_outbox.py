@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 
+from control import delivery
 from control.notifiers.protocol import Delivered, Failed, Gone, Message, Notice, Result
-from control.outbox import list_deliveries, list_destinations
+from control.outbox import Settled, list_deliveries, list_destinations
 from control.retry import RetryPolicy
 from tests.control.support import ManualClock, Parts
 
@@ -234,3 +238,29 @@ def test_every_attempt_is_in_the_ledger(post: Post) -> None:
         (500, "retry", "HTTP 500"),
         (200, "delivered", ""),
     ]
+
+
+def test_a_ledger_that_cannot_be_written_pages_nobody_at_every_turn(
+    post: Post, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delivery, "_TROUBLE_PAUSE_S", 0.002)
+    post.parts.delivery.start()
+
+    def full(*_: object) -> Settled:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(post.parts.outbox, "settle", full)
+    post.put("msg_1")
+    with caplog.at_level(logging.ERROR):
+        post.parts.delivery.wake()
+        deadline = time.monotonic() + 10
+        while len(caplog.records) < 4 and time.monotonic() < deadline:
+            time.sleep(0.005)
+            post.parts.delivery.wake()
+    pauses = [record.args[1] for record in caplog.records if isinstance(record.args, tuple)]
+    assert pauses[:4] == [0.002, 0.004, 0.008, 0.016]
+    monkeypatch.undo()
+    while post.state("msg_1") != "delivered" and time.monotonic() < deadline:
+        time.sleep(0.005)
+    post.parts.delivery.stop()
+    assert post.state("msg_1") == "delivered"

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from control.alerts import Alert, AlertState
 from control.notices import notice
 from control.notifiers.protocol import Notice
-from control.notifiers.webhook import MAX_BODY_BYTES, Webhook, WebhookConfig, secret_key, signature
+from control.notifiers.webhook import (
+    MAX_BODY_BYTES,
+    Webhook,
+    WebhookConfig,
+    parse_retry_after,
+    secret_key,
+    signature,
+)
 from tests.control.support import SECRET, START_NS, STUCK
 
 HOOK = Webhook(WebhookConfig(name="hook", url="http://127.0.0.1:1/", secrets=(SECRET,)))
@@ -120,3 +127,12 @@ def test_even_the_worst_texts_fit() -> None:
         for key, value in notice(ALERT, []).data.items()
     }
     assert len(HOOK.render(Notice(type="alert.firing", at_ns=START_NS, data=data))) <= MAX_BODY_BYTES
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9" * 5000, "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "\x00", ",,,", "Thu, 01", "-5", "1e5", ""],
+)
+def test_no_retry_after_of_a_receiver_is_too_odd(text: str) -> None:
+    asked = parse_retry_after(text, 0.0)
+    assert asked is None or 0 <= asked < float("inf")
