@@ -55,6 +55,8 @@ RETRY_AFTER_ERROR: Final = 2.0
 CACHE_BYTES: Final = 48 * 1024 * 1024
 GROUP: Final = 64  # pieces of work in one commit
 FINDINGS_KEPT: Final = 100_000
+_IDENTITY_BYTES: Final = 8
+_LOADED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of identities
 
 
 class SpoolError(Exception):
@@ -111,6 +113,33 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _identities(connection: sqlite3.Connection, limits: SpoolLimits) -> SeenIdentities:
+    """The identities of the spool, the newest that there is room for.
+
+    In large blocks: one at a time, those of a few hours would take minutes, and nothing is taken meanwhile.
+    """
+    blocks: list[tuple[int, bytes]] = []
+    block: list[bytes] = []
+    newest_ns = size = total = 0
+    rows = connection.execute("SELECT received_ns, ids FROM identities ORDER BY seq DESC")
+    for received_ns, ids in rows:
+        total += len(ids)
+        if total > limits.identities * _IDENTITY_BYTES:
+            break
+        newest_ns = newest_ns if block else received_ns
+        block.append(ids)
+        size += len(ids)
+        if size >= _LOADED_AT_ONCE:
+            blocks.append((newest_ns, b"".join(block)))
+            block, size = [], 0
+    if block:
+        blocks.append((newest_ns, b"".join(block)))
+    seen = SeenIdentities(limits.horizon_ns, limits.identities)
+    for at_ns, ids in reversed(blocks):
+        seen.add(np.frombuffer(ids, dtype=np.uint64), at_ns)
+    return seen
+
+
 class Spool:
     """See the module. Call `start` before use; `close` waits for what was handed in."""
 
@@ -144,10 +173,7 @@ class Spool:
                 "SELECT (SELECT coalesce(sum(length(payload)), 0) FROM batches)"
                 " + (SELECT coalesce(sum(length(payload)), 0) FROM derived)"
             ).fetchone()[0]
-            for received_ns, ids in connection.execute(
-                "SELECT received_ns, ids FROM identities ORDER BY seq"
-            ):
-                self._seen.add(np.frombuffer(ids, dtype=np.uint64), received_ns)
+            self._seen = _identities(connection, self._limits)
         except OSError as error:
             raise SpoolError(f"{self._path}: {error.strerror}") from error
         except sqlite3.Error as error:
@@ -312,10 +338,7 @@ class Spool:
             self._cache_bytes = 0
         self._seen = SeenIdentities(self._limits.horizon_ns, self._limits.identities)
         with contextlib.suppress(sqlite3.Error):
-            for received_ns, ids in self._writer.execute(
-                "SELECT received_ns, ids FROM identities ORDER BY seq"
-            ):
-                self._seen.add(np.frombuffer(ids, dtype=np.uint64), received_ns)
+            self._seen = _identities(self._writer, self._limits)
 
     def _trim(self) -> None:
         self._since_trim += 1

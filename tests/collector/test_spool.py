@@ -239,3 +239,18 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     files = {file.name: file.stat().st_mode & 0o077 for file in tmp_path.iterdir()}
     spool.close()
     assert files == dict.fromkeys(("spool.db", "spool.db-wal", "spool.db-shm"), 0)
+
+
+def test_after_a_restart_the_newest_spans_are_known_that_there_is_room_for(tmp_path: Path) -> None:
+    limits = SpoolLimits(identities=100)
+    spool = Spool(tmp_path / "spool.db", limits, time.time_ns)
+    spool.start()
+    for first in range(0, 200, 4):
+        spool.append(batch(first), ipc.encode(batch(first))).result()
+    spool.close()
+    again = Spool(tmp_path / "spool.db", limits, time.time_ns)
+    again.start()
+    assert again.known_identities == 100
+    resent = [again.append(batch(first), ipc.encode(batch(first))).result() for first in (196, 100, 96)]
+    again.close()
+    assert [appended.fresh for appended in resent] == [0, 0, 4]
