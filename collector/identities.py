@@ -82,4 +82,6 @@ class SeenIdentities:
 def _distinct(ids: Identities) -> Identities:
     """The identities in order, each once. `np.unique` would hash them, at a hundred times the cost."""
     ordered = np.sort(ids)
-    return ordered[np.concatenate((np.ones(1, np.bool_), ordered[1:] != ordered[:-1]))]
+    first = np.ones(ordered.size, np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
