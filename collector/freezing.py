@@ -6,6 +6,7 @@ a `Shape` for each dataclass, with a reader for each field that is not plain JSO
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
@@ -17,15 +18,25 @@ import orjson
 T = TypeVar("T")
 Thaw: TypeAlias = Callable[[Any], Any]
 
+_SLOW: Final = b" "
 _FIELDS: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {}
 
 
 def freeze(value: object) -> bytes:
     """Turn a state into JSON. Knows dataclasses, mappings by text, sequences, sets, enums, plain values.
 
-    Raises TypeError for anything else, for integers of more than 64 bits and for text that is no Unicode.
+    Raises TypeError for anything else. Arguments may hold integers of more than 64 bits and halves of
+    characters, which the fast way cannot write: then the slow one does, and says so by a leading space.
     """
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    except orjson.JSONEncodeError:
+        return _SLOW + json.dumps(value, default=_plain).encode()
+
+
+def parsed(frozen: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Read the JSON that `freeze` wrote. Raises ValueError when it is none."""
+    return json.loads(frozen) if frozen.startswith(_SLOW) else orjson.loads(frozen)
 
 
 def field_names(kind: type) -> tuple[str, ...]:

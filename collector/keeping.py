@@ -13,10 +13,8 @@ from collections import OrderedDict
 from operator import attrgetter
 from typing import Any, Final
 
-import orjson
-
 from collector.conventions.observation import Answer, Ask, ModelFacts, Observation, Telling, ToolFacts
-from collector.freezing import Shape, by_name, each_of, field_names, freeze, maybe, recent
+from collector.freezing import Shape, by_name, each_of, field_names, freeze, maybe, parsed, recent
 from collector.joining import Entry, arguments_known, result_text
 from collector.messages import MAX_CALLS, MAX_MODELS, Asked, Group, Turn
 from collector.sessions import Node, Trace
@@ -37,7 +35,9 @@ _MODEL: Final = Shape(
 )
 _OBSERVATION: Final = Shape(Observation, telling=Telling, tool=maybe(_TOOL), model=maybe(_MODEL))
 _STEP: Final = Shape(Step, kind=Kind, outcome=Outcome, usage=_USAGE, offered_tools=tuple)
-_ENTRY: Final = Shape(Entry, kind=Kind, parts=each_of(_OBSERVATION), ask=maybe(_ASK), answer=maybe(_ANSWER))
+_ENTRY: Final = Shape(
+    Entry, kind=Kind, parts=each_of(_OBSERVATION), ask=maybe(_ASK), answer=maybe(_ANSWER), ids=tuple
+)
 _ASKED: Final = Shape(Asked, ask=_ASK, answer=maybe(_ANSWER), aliases=tuple)
 _TURN: Final = Shape(Turn)
 _GROUP: Final = Shape(
@@ -74,10 +74,7 @@ _IDS_AT: Final = field_names(Group).index("ids")
 
 
 def frozen(state: State, key: str | int) -> bytes | None:
-    """One piece of a state: what a key of `State.changed` names; None when that is gone.
-
-    Raises TypeError for values that JSON cannot hold.
-    """
+    """One piece of a state: what a key of `State.changed` names; None when that is gone."""
     if isinstance(key, int):
         block = [
             _entry_values(entry)
@@ -95,7 +92,7 @@ def frozen(state: State, key: str | int) -> bytes | None:
 
 def thaw(state: State, key: str, piece: bytes) -> None:
     """Put a piece that `frozen` wrote back. Raises ValueError when it is none. See `gather_ids`."""
-    value = orjson.loads(piece)
+    value = parsed(piece)
     kind, name = key[:1], key[1:]
     if kind == "e":
         for entry in map(_entry, value):
@@ -112,7 +109,7 @@ def thaw(state: State, key: str, piece: bytes) -> None:
 
 def thaw_waiting(piece: bytes) -> list[tuple[int, Observation]]:
     """Records that waited in the window, as `freeze` wrote them."""
-    waiting: list[tuple[int, Observation]] = _WAITING(orjson.loads(piece))
+    waiting: list[tuple[int, Observation]] = _WAITING(parsed(piece))
     return waiting
 
 

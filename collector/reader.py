@@ -128,16 +128,8 @@ class StepReader:
         pieces: dict[str, bytes | None] = {}
         for key in changed:
             name = f"e{key}" if isinstance(key, int) else key
-            try:
-                pieces[name] = frozen(state, key)
-            except TypeError:  # what JSON cannot hold: that much is forgotten in a crash
-                state.counters.unkept += 1
-                pieces[name] = None
-        try:
-            pieces[_WINDOW] = freeze(self._window.waiting)
-        except TypeError:
-            state.counters.unkept += 1
-            pieces[_WINDOW] = None
+            pieces[name] = frozen(state, key)
+        pieces[_WINDOW] = freeze(self._window.waiting)
         waiting = list(state.waiting_groups)
         pieces[_REST] = freeze([MAKE, waiting, state.next_number, state.now_ns, state.said])
         return pieces

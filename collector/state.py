@@ -51,7 +51,6 @@ class Counters:
     joined_too_late: int = 0
     resent: int = 0
     unreadable: int = 0
-    unkept: int = 0
 
 
 @dataclass(slots=True)

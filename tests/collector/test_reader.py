@@ -21,8 +21,12 @@ from recorded import (
     told,
 )
 
+from collector.conventions.observation import Ask
+from collector.joining import Entry
+from collector.keeping import frozen, gather_ids, thaw
 from collector.reader import StepReader
-from collector.step import Kind, Outcome, RunEnded, SessionsMerged, Step, StepEvent
+from collector.state import State
+from collector.step import Json, Kind, Outcome, RunEnded, SessionsMerged, Step, StepEvent
 
 FETCH = "fetch_page"
 FEW = [
@@ -125,6 +129,25 @@ def test_changes_add_up_to_the_snapshot() -> None:
         reader.push(part, place * 300_000_000)
         kept.update(reader.changes())
     assert {key: piece for key, piece in kept.items() if piece is not None} == reader.snapshot()
+
+
+def test_arguments_that_fast_json_cannot_hold_survive_a_restart() -> None:
+    arguments: Json = {"big": 10**30, "half": "\ud800", "plain": 1}
+    state = State()
+    entry = Entry(
+        7, Kind.TOOL_CALL, "s", "t", "p", "c", "g", ask=Ask("call_1", "f", arguments), ids=("call_1",)
+    )
+    entry.step = Step(
+        step_id="s", kind=Kind.TOOL_CALL, session_id="x", start_ns=1, end_ns=2, arguments=arguments
+    )
+    state.entries[7] = entry
+    state.group("g").remember_id("call_1", entry)
+    again = State()
+    for key in sorted(state.keys(), key=str):
+        thaw(again, f"e{key}" if isinstance(key, int) else key, frozen(state, key) or b"")
+    gather_ids(again)
+    assert again.entries == state.entries
+    assert again.groups == state.groups
 
 
 def test_a_restored_state_of_another_make_is_refused() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.step import Json
+from detectors import signature as signature_module
 from detectors.doom_loop import DoomLoop
 from detectors.signature import COSMETIC, VOLATILE, call_of, information, normal_name
 from tests.detectors.stream import Stream, judged
@@ -157,3 +158,13 @@ def test_no_expression_is_led_astray(text: str) -> None:
     for _ in range(3):
         stream.call("bash", {"command": text}, ok=text)
     judged(stream.steps, DoomLoop())
+
+
+CLOCKISH = st.lists(
+    st.sampled_from([*"0123456789", " ", ".", ":", "-", "_", "t", "z", "ms", "s", "µs", "times", "x", "17"])
+).map("".join)
+
+
+@given(CLOCKISH)
+def test_the_cheap_look_for_clocks_misses_none(text: str) -> None:
+    assert signature_module._may_be_clock(text) or signature_module._CLOCKS.search(text) is None
