@@ -1,14 +1,16 @@
 """Pre-encoded OTLP load: a few request bodies whose ids, times and arguments are overwritten in place.
 
 Half of the spans are tool calls with 500-byte results, half are HTTP client spans; 12 attributes each.
-Every request carries new ids, so nothing is a resend. Encoding costs nothing while the load runs.
+Every request carries new ids, so nothing is a resend. Encoding costs nothing while the load runs. With
+`--new-results` no result is told twice: what detectors remember of a text then helps nothing.
 
-    python bench/load.py URL --rate SPANS_PER_S --seconds S [--batch 512] [--connections 2]
+    python bench/load.py URL --rate SPANS_PER_S --seconds S [--batch 512] [--connections 2] [--new-results]
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import http.client
 import json
 import os
@@ -50,9 +52,18 @@ class Template:
     end_at: npt.NDArray[np.int64]
     argument_at: npt.NDArray[np.int64]
     call_at: npt.NDArray[np.int64]
+    result_at: npt.NDArray[np.int64]
 
-    def fresh(self, rng: np.random.Generator, now_ns: int) -> bytes:
-        """The request with new ids, arguments and times."""
+    def with_equal_results(self) -> bytes:
+        """The request with one beginning for all results."""
+        data = np.frombuffer(self.body, dtype=np.uint8).copy()
+        data[self.result_at[:, None] + np.arange(MARK)] = np.frombuffer(
+            RESULT[:MARK].encode(), dtype=np.uint8
+        )
+        return data.tobytes()
+
+    def fresh(self, rng: np.random.Generator, now_ns: int, *, new_results: bool = False) -> bytes:
+        """The request with new ids, arguments and times, and new beginnings of the results if wanted."""
         data = np.frombuffer(self.body, dtype=np.uint8).copy()
         traces = rng.integers(0, 256, (-(-self.trace_at.size // TRACE_SPANS), 16), dtype=np.uint8)
         data[self.trace_at[:, None] + np.arange(16)] = np.repeat(traces, TRACE_SPANS, axis=0)[
@@ -61,7 +72,7 @@ class Template:
         data[self.span_at[:, None] + np.arange(8)] = rng.integers(
             0, 256, (self.span_at.size, 8), dtype=np.uint8
         )
-        for at in (self.argument_at, self.call_at):
+        for at in (self.argument_at, self.call_at, *([self.result_at] if new_results else [])):
             data[at[:, None] + np.arange(MARK)] = rng.integers(97, 123, (at.size, MARK), dtype=np.uint8)
         for at, shift in ((self.start_at, 50_000_000), (self.end_at, 0)):
             times = (now_ns - shift + np.arange(at.size, dtype=np.int64)).astype("<u8")
@@ -79,10 +90,10 @@ def template(spans: int) -> Template:
     )  # fmt: skip
     scope = resource.scope_spans.add()
     scope.scope.name = "bench"
-    marks: list[list[bytes]] = [[], [], [], [], [], []]
+    marks: list[list[bytes]] = [[], [], [], [], [], [], []]
     for number in range(spans):
         trace, own, start, end = (secrets.token_bytes(size) for size in (16, 8, 7, 7))
-        argument, call = secrets.token_hex(MARK // 2), secrets.token_hex(MARK // 2)
+        argument, call, result = (secrets.token_hex(MARK // 2) for _ in range(3))
         span = scope.spans.add(
             trace_id=trace,
             span_id=own,
@@ -90,14 +101,22 @@ def template(spans: int) -> Template:
             end_time_unix_nano=int.from_bytes(end + b"\x01", "little"),
         )
         tool = number % 2 == 0
-        _fill_tool(span, number, argument, call) if tool else _fill_http(span, argument)
-        changing = [trace, own, start, end, argument.encode(), *([call.encode()] if tool else [])]
+        _fill_tool(span, number, argument, call, result) if tool else _fill_http(span, argument)
+        changing = [
+            trace,
+            own,
+            start,
+            end,
+            argument.encode(),
+            *([call.encode(), result.encode()] if tool else []),
+        ]
         for column, mark in zip(marks, changing, strict=False):
             column.append(mark)
     body = request.SerializeToString()
-    return Template(
+    made = Template(
         body, *(np.array([body.index(mark) for mark in column], dtype=np.int64) for column in marks)
     )
+    return dataclasses.replace(made, body=made.with_equal_results())
 
 
 def _fill_http(span: Span, argument: str) -> None:
@@ -119,7 +138,7 @@ def _fill_http(span: Span, argument: str) -> None:
     span.attributes.extend(_kv(key, value) for key, value in attributes.items())
 
 
-def _fill_tool(span: Span, number: int, argument: str, call: str) -> None:
+def _fill_tool(span: Span, number: int, argument: str, call: str, result: str) -> None:
     span.name, span.kind = "execute_tool query_orders", Span.SPAN_KIND_INTERNAL
     attributes: dict[str, str | int] = {
         "gen_ai.operation.name": "execute_tool",
@@ -127,7 +146,7 @@ def _fill_tool(span: Span, number: int, argument: str, call: str) -> None:
         "gen_ai.tool.call.id": f"call_{call}",
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.arguments": json.dumps({"customer": argument, "limit": 20}),
-        "gen_ai.tool.call.result": RESULT,
+        "gen_ai.tool.call.result": result + RESULT[MARK:],
         "gen_ai.conversation.id": f"session-{number // 2 % SESSIONS}",
         "gen_ai.agent.name": "bench",
         "gen_ai.provider.name": "bench",
@@ -138,9 +157,9 @@ def _fill_tool(span: Span, number: int, argument: str, call: str) -> None:
     span.attributes.extend(_kv(key, value) for key, value in attributes.items())
 
 
-def run(url: str, rate: float, seconds: float, batch: int, connections: int) -> dict[str, float]:
+def run(options: argparse.Namespace) -> dict[str, float]:
     """Send for `seconds` at most `rate` spans/s; what was acknowledged and how long that took."""
-    target = urlsplit(url)
+    target, batch = urlsplit(options.url), options.batch
     bodies = [template(batch) for _ in range(2)]
     state = {"sent": 0, "acknowledged": 0, "refused": 0}
     lock = threading.Lock()
@@ -149,12 +168,14 @@ def run(url: str, rate: float, seconds: float, batch: int, connections: int) -> 
     def worker(seed: int) -> None:
         rng = np.random.default_rng(seed)
         connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=60)
-        while time.monotonic() - started < seconds:
+        while time.monotonic() - started < options.seconds:
             with lock:
-                due = started + state["sent"] / rate
+                due = started + state["sent"] / options.rate
                 state["sent"] += batch
             time.sleep(max(0.0, due - time.monotonic()))
-            body = bodies[int(rng.integers(len(bodies)))].fresh(rng, time.time_ns())
+            body = bodies[int(rng.integers(len(bodies)))].fresh(
+                rng, time.time_ns(), new_results=options.new_results
+            )
             while True:
                 connection.request(
                     "POST", f"{target.path}/v1/traces", body, {"content-type": "application/x-protobuf"}
@@ -171,7 +192,8 @@ def run(url: str, rate: float, seconds: float, batch: int, connections: int) -> 
         connection.close()
 
     threads = [
-        threading.Thread(target=worker, args=(int.from_bytes(os.urandom(4)),)) for _ in range(connections)
+        threading.Thread(target=worker, args=(int.from_bytes(os.urandom(4)),))
+        for _ in range(options.connections)
     ]
     for thread in threads:
         thread.start()
@@ -192,8 +214,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--connections", type=int, default=2)
-    options = parser.parse_args()
-    json.dump(run(options.url, options.rate, options.seconds, options.batch, options.connections), sys.stdout)
+    parser.add_argument("--new-results", action="store_true")
+    json.dump(run(parser.parse_args()), sys.stdout)
 
 
 if __name__ == "__main__":
