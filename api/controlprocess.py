@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import httpx
 import uvicorn
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from api.app import create_app
 from api.auth import Authority, Token, Verb
@@ -167,6 +167,7 @@ def run_control(options: ControlOptions, on_ready: OnReady) -> None:
 def main() -> None:
     """Run as a child of the supervisor."""
     given = read_options()
+    disable_created_metrics()
     set_up_logging("control", str(_mapping(given["settings"])["log_level"]))
     try:
         options = options_from(given)

@@ -17,7 +17,7 @@ from typing import Final
 
 import uvicorn
 import uvloop
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
 
 from api.build import (
     build_auth,
@@ -233,6 +233,7 @@ class _HttpServer(uvicorn.Server):
 def main() -> None:
     """Entry of the process."""
     options = _options(read_options())
+    disable_created_metrics()
     set_up_logging("ingest", options.settings.log_level)
     try:
         process = IngestProcess(options)

@@ -60,6 +60,9 @@ def set_up_logging(process: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("httpx", "httpcore", "uvicorn.access", "asyncio"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
+    # What these say of a store that is away, we say ourselves, once.
+    for noisy in ("urllib3", "clickhouse_connect"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
 FEW_ARENAS: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}

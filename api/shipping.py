@@ -138,6 +138,7 @@ class ShippingLoop:
             idle = True
             try:
                 self._name = self._name or self._spool_name()
+                self._writer()
                 due = stopping or time.monotonic() - flushed >= self._policy.interval
                 if due or self._waiting_rows() >= self._policy.rows:
                     flushed = time.monotonic()

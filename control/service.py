@@ -194,11 +194,24 @@ class Control:
         if event is not None:
             self.metrics.alerts.labels(event.value).inc()
         if event is AlertEvent.FIRE:
-            _log.warning("alert %s: %s", alerts.alert_id(finding.id), finding.summary)
+            _log.warning(
+                "alert %s, session %s, agent %s of %s: %s",
+                alerts.alert_id(finding.id),
+                finding.session_id,
+                finding.agent or "unknown",
+                finding.service or "an unnamed service",
+                finding.summary,
+            )
         for breaker in changed:
             change = Event.SHADOW_TRIP if breaker.state is State.SHADOW else Event.TRIP
             self.metrics.breaker_changes.labels(change.value).inc()
-            _log.warning("breaker %s is %s (%s)", breaker.id, breaker.state.value, breaker.action.value)
+            _log.warning(
+                "breaker %s over session %s is %s (%s)",
+                breaker.id,
+                breaker.scope.session,
+                breaker.state.value,
+                breaker.action.value,
+            )
         if changed:
             self._show_open_breakers()
 
