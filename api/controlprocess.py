@@ -167,7 +167,7 @@ def run_control(options: ControlOptions, on_ready: OnReady) -> None:
 def main() -> None:
     """Run as a child of the supervisor."""
     given = read_options()
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it ships without types
     set_up_logging("control", str(_mapping(given["settings"])["log_level"]))
     try:
         options = options_from(given)

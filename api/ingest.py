@@ -233,7 +233,7 @@ class _HttpServer(uvicorn.Server):
 def main() -> None:
     """Entry of the process."""
     options = _options(read_options())
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it ships without types
     set_up_logging("ingest", options.settings.log_level)
     try:
         process = IngestProcess(options)
