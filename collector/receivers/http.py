@@ -16,7 +16,8 @@ from typing import Any, Final, TypeAlias
 from collector.batch import Decoded, Signal
 from collector.consumer import Consume, Rejected, TooLarge, Unavailable
 from collector.receivers.auth import UNAUTHENTICATED, Auth, anyone, bearer_token
-from collector.receivers.compression import ENCODINGS, decompressed
+from collector.receivers.compression import ENCODINGS
+from collector.receivers.inflating import inflated
 from collector.receivers.limits import Holding, InFlight, Limits
 from collector.receivers.metrics import NoMetrics, ReceiverMetrics
 from collector.receivers.status import JSON, PROTOBUF, encoded, response, retry_after_header, status
@@ -29,7 +30,6 @@ Headers: TypeAlias = Mapping[bytes, bytes]
 
 _SIGNALS: Final = {f"/v1/{signal}": signal for signal in Signal}
 _ENCODING: Final = {PROTOBUF: "protobuf", JSON: "json"}
-_INLINE_BYTES: Final = 16 * 1024  # smaller compressed bodies are inflated on the event loop
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -188,14 +188,7 @@ class _Receiver:
             raise _RefusedError(408, "timeout", "the request did not come in time", close=True) from None
         if not compressed:
             return raw
-        # What comes out counts as soon as it is known; while it comes out, the limit is what it may hold.
-        holding.grow_to(len(raw) + min(self.limits.max_body_bytes, len(raw) * 4))
-        if len(raw) <= _INLINE_BYTES:
-            body = decompressed(encoding, raw, self.limits.max_body_bytes)
-        else:
-            body = await asyncio.to_thread(decompressed, encoding, raw, self.limits.max_body_bytes)
-        holding.grow_to(len(raw) + len(body))
-        return body
+        return await inflated(encoding, raw, self.limits, holding)
 
     async def _refusal(self, request: _Request, error: _RefusedError, content_type: str) -> _Answer:
         outcome = "unavailable" if error.retry_after_s is not None else "refused"

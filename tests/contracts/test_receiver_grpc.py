@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,9 +68,39 @@ def test_a_compressed_bomb_is_refused_in_bounded_memory(stub: Loose) -> None:
     before = reset_peak_kib()
     error = refused(stub, request, compression=grpc.Compression.Gzip)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "grpc-status-details-bin" not in dict(error.trailing_metadata() or ())
+    trailer = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
+    assert not Status.FromString(trailer).details  # no RetryInfo
     # The sender lives in this process too, and holds the message once more in its own form.
     assert peak_kib() - before < 3 * 48 * 1024
+
+
+def test_a_refused_request_is_not_kept_until_somebody_looks_for_garbage(rig: Rig) -> None:
+    body = b"\xff" * (3 * MIB)
+    with grpc.insecure_channel(f"127.0.0.1:{rig.grpc_port}") as channel:
+        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+
+        def refuse() -> None:
+            with pytest.raises(grpc.RpcError) as caught:
+                export(body, timeout=20)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+        refuse()
+        gc.disable()
+        try:
+            before = reset_peak_kib()
+            for _ in range(40):
+                refuse()
+            assert peak_kib() - before < 60 * 1024
+        finally:
+            gc.enable()
+
+
+def test_a_call_without_a_request_is_refused(rig: Rig) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{rig.grpc_port}") as channel:
+        export = channel.stream_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        with pytest.raises(grpc.RpcError) as caught:
+            export(iter(()), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_too_much_in_flight_is_back_pressure(rig: Rig, stub: Loose) -> None:
