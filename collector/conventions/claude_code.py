@@ -13,12 +13,11 @@ from collector.batch import Signal
 from collector.conventions import generic
 from collector.conventions.observation import ModelFacts, Observation, Telling, ToolFacts
 from collector.conventions.spellings import CALL_ID
-from collector.conventions.values import arguments_of, integer, number, truth
+from collector.conventions.values import arguments_of, begun, integer, number, truth
 from collector.record import Record
 from collector.step import Json, Usage
 
 NAME: Final = "claude_code"
-_MILLISECOND: Final = 1_000_000
 
 
 def read(record: Record) -> Observation | None:
@@ -73,7 +72,7 @@ def _read_log(record: Record) -> Observation | None:
     attributes = record.attributes
     name = (attributes.get("event.name") or record.event_name or record.body).removeprefix("claude_code.")
     run = attributes.get("prompt.id", "")
-    start = record.end_ns - int((number(attributes.get("duration_ms", "")) or 0) * _MILLISECOND)
+    start = begun(record.end_ns, attributes.get("duration_ms", ""))
     if name == "tool_result":
         return generic.base(
             record, Telling.TOOL, NAME, tool=_result(record), run=run, start_ns=start, source=f"log:{name}"

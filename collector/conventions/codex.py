@@ -11,12 +11,11 @@ from typing import Final
 from collector.batch import Signal
 from collector.conventions import generic
 from collector.conventions.observation import ModelFacts, Observation, Telling, ToolFacts
-from collector.conventions.values import arguments_of, integer, number, result_of, truth
+from collector.conventions.values import arguments_of, begun, integer, result_of, truth
 from collector.record import Record
 from collector.step import Usage
 
 NAME: Final = "codex"
-_MILLISECOND: Final = 1_000_000
 
 
 def read(record: Record) -> Observation | None:  # noqa: PLR0911 - one event a line
@@ -26,7 +25,7 @@ def read(record: Record) -> Observation | None:  # noqa: PLR0911 - one event a l
     attributes = record.attributes
     name = attributes.get("event.name", "").removeprefix("codex.")
     run = attributes.get("conversation.id", "")
-    start = record.end_ns - int((number(attributes.get("duration_ms", "")) or 0) * _MILLISECOND)
+    start = begun(record.end_ns, attributes.get("duration_ms", ""))
     if name == "tool_result":
         return generic.base(
             record, Telling.TOOL, NAME, tool=_result(record), run=run, start_ns=start, source="log:result"

@@ -17,9 +17,9 @@ from collector.conventions.spellings import CALL_ID
 from collector.conventions.values import (
     NOTHING,
     arguments_of,
+    begun,
     brought,
     integer,
-    number,
     open_arguments,
     parse,
     parse_object,
@@ -29,7 +29,6 @@ from collector.record import Record
 from collector.step import Usage
 
 NAME: Final = "gemini_cli"
-_MILLISECOND: Final = 1_000_000
 _DENIED: Final = frozenset({"policy_violation", "stop_execution"})
 
 
@@ -99,7 +98,7 @@ def _read_log(record: Record) -> Observation | None:  # noqa: PLR0911 - one even
     attributes = record.attributes
     name = (attributes.get("event.name") or record.event_name).rpartition(".")[2]
     run = attributes.get("prompt_id", "")
-    start = record.end_ns - int((number(attributes.get("duration_ms", "")) or 0) * _MILLISECOND)
+    start = begun(record.end_ns, attributes.get("duration_ms", ""))
     if name == "tool_call":
         return generic.base(
             record,

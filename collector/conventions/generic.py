@@ -34,6 +34,7 @@ from collector.conventions.observation import (
 )
 from collector.conventions.values import (
     arguments_of,
+    count,
     integer,
     number,
     parse,
@@ -476,7 +477,7 @@ def _count(fields: Mapping[str, Json], *keys: str) -> int | None:
     for key in keys:
         value = fields.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return int(value)
+            return count(value)
     return None
 
 

@@ -16,6 +16,9 @@ BARE: Final = "$value"
 MAX_LITERAL: Final = 20_000  # characters of a Python repr that are parsed; its parser is slow
 MAX_DEPTH: Final = 6  # envelopes in envelopes
 MAX_TEXT: Final = 65_536  # characters of a result that are kept
+MAX_LEVELS: Final = 100  # levels of lists and objects that are read; what is deeper stays a text
+MAX_INTEGER: Final = 2**63 - 1  # larger ones are no counts, and fit neither checkpoint nor column
+_MILLISECOND: Final = 1_000_000
 
 _CONTEXT_KEYS: Final = frozenset({
     "ctx", "context", "run_context", "tool_context", "cancellation_token", "config", "callbacks",
@@ -87,7 +90,7 @@ def _parse_once(raw: str) -> Json:
         pass
     if text[0] in "{[(" and len(text) <= MAX_LITERAL:
         try:
-            return _plain(ast.literal_eval(text))
+            return _bounded(_plain(ast.literal_eval(text)))
         except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
             pass
     return raw
@@ -102,7 +105,7 @@ def parse_repr(text: str) -> Json:
     if len(text) > MAX_LITERAL:
         return text
     try:
-        return _from_tree(ast.parse(_ENUM.sub(r"\1", text), mode="eval").body)
+        return _bounded(_from_tree(ast.parse(_ENUM.sub(r"\1", text), mode="eval").body))
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return text
 
@@ -131,14 +134,33 @@ def _from_tree(node: ast.expr) -> Json:
 
 def _json(text: str) -> Json:
     value: Json = orjson.loads(text)
-    return value
+    return _bounded(value) if text.count("[") + text.count("{") > MAX_LEVELS else value
+
+
+def _bounded(value: Json) -> Json:
+    """The value itself. Raises ValueError when it has too many levels to be kept and written."""
+    level = [value]
+    for _ in range(MAX_LEVELS):
+        level = [
+            item
+            for each in level
+            if isinstance(each, list | dict)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return value
+    raise ValueError("too many levels")
 
 
 def _plain(value: object) -> Json:
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()  # half surrogate pairs
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        return str(value)
+    if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(_plain(str(key))): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     return repr(value)
@@ -502,19 +524,38 @@ def first(attributes: Mapping[str, str], keys: tuple[str, ...]) -> str:
 def integer(text: str) -> int | None:
     """Read a count of tokens: an integer, also when written as a float; anything else is None.
 
-    >>> integer("12"), integer("12.0"), integer(""), integer("many")
-    (12, 12, None, None)
+    >>> integer("12"), integer("12.0"), integer(""), integer("many"), integer("-7"), integer("1e300")
+    (12, 12, None, None, None, None)
     """
     if not text:
         return None
     try:
-        return int(text)
+        return count(int(text))
     except ValueError:
         pass
     try:
-        return int(float(text))
-    except (ValueError, OverflowError):
+        return count(float(text))
+    except ValueError:
         return None
+
+
+def count(value: float) -> int | None:
+    """Take a number for a count: None when it is below 0, or more than can be kept.
+
+    >>> count(3.0), count(-1), count(float("inf")), count(float("nan"))
+    (3, None, None, None)
+    """
+    return int(value) if 0 <= value <= MAX_INTEGER else None
+
+
+def begun(end_ns: int, duration_ms: str) -> int:
+    """When it began (unix ns): what ended at `end_ns` and says how long it took, if it says so plausibly.
+
+    >>> begun(5_000_000, "2.5"), begun(5, ""), begun(5, "1e300"), begun(5, "-1"), begun(5, "nan")
+    (2500000, 5, 5, 5, 5)
+    """
+    took = (number(duration_ms) or 0.0) * _MILLISECOND
+    return end_ns - int(took) if 0 <= took <= end_ns else end_ns
 
 
 def number(text: str) -> float | None:
