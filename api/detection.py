@@ -109,7 +109,8 @@ class DetectionLoop:
         while True:
             stopping = self._stopping.is_set()
             progressed = self._read_on()
-            self._take(self._advanced(), time.time_ns())
+            if not progressed:  # else time is that of the batches: read again, they must say the same again
+                self._take(self._advanced(), time.time_ns())
             if stopping and not progressed:
                 self._end()
                 return
@@ -159,7 +160,7 @@ class DetectionLoop:
         progressed = False
         for spooled in self._spooled():
             with self._metrics.stage("read steps"):
-                events = self._steps_of(spooled) + self._advanced()
+                events = self._steps_of(spooled)
             with self._metrics.stage("detect"):
                 self._take(events, spooled.received_ns)
             self._cursor = spooled.seq
