@@ -46,7 +46,7 @@ def metric(served: Served, name: str) -> float:
 @pytest.mark.accept
 def test_minutes_of_load_leave_nothing_behind(served: Served) -> None:
     url = f"http://127.0.0.1:{served.http_port}"
-    command = [sys.executable, LOAD, url, "--rate", str(RATE), "--seconds", str(SECONDS)]
+    command = [sys.executable, str(LOAD), url, "--rate", str(RATE), "--seconds", str(SECONDS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
         time.sleep(SECONDS / 2)
         before = resident(served)

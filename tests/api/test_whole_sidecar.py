@@ -183,7 +183,7 @@ def test_sigterm_drains_what_was_acknowledged_into_the_store(tmp_path: Path, on_
 )
 def test_live_and_recorded_give_the_same_findings(served: Served, recording: str) -> None:
     folder = CAPTURES / recording
-    command = [RECLOSER, "analyze", folder, "--format", "findings-jsonl"]
+    command = [str(RECLOSER), "analyze", str(folder), "--format", "findings-jsonl"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     recorded = {f["id"]: (f["kind"], f["severity"]) for f in map(json.loads, run.stdout.splitlines())}
     assert recorded
