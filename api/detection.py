@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import orjson
 import zstandard
@@ -31,6 +31,7 @@ from detectors.protocol import Finding
 
 logger = logging.getLogger(__name__)
 
+R = TypeVar("R")
 CURSOR: Final = "detectors"
 READER: Final = "reader:"  # prefixes of the checkpoint's pieces in the spool's table `state`
 SCOPE: Final = "scope:"
@@ -199,7 +200,13 @@ class DetectionLoop:
                 "INSERT OR IGNORE INTO findings (id, revision, payload, created_ns) VALUES (?, ?, ?, ?)", rows
             )
 
-        self._commit(run)
+        try:
+            self._commit(run)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - numbers of any size; one must not keep all others back
+            self._troubles("finding", error)
+            return
         self._metrics.detection_lag.observe(max(0.0, (time.time_ns() - received_ns) / 1e9))
         for finding, _ in findings:
             self._metrics.findings.labels(finding.kind, finding.severity.value).inc()
@@ -253,14 +260,13 @@ class DetectionLoop:
         steps, self._pending = self._pending, []
         merges, self._merges = self._merges, []
         changed, self._unread = self._unread, {}
-        for key, piece in self._reader.changes().items():
-            changed[f"{READER}{key}"] = None if piece is None else self._packed(piece)
-        for key, state in self._packed_scopes().items():
-            changed[f"{SCOPE}{key}"] = state
+        changed.update(self._packed_reader())
+        changed.update(self._packed_scopes())
         detection = orjson.dumps({"engine_seq": self._reader.said})
-        blocks = [("steps", len(part), self._pack.steps(part)) for part in _blocks(steps)]
-        if merges:
-            blocks.append(("session_merges", len(merges), self._pack.merges(merges)))
+        blocks = [
+            ("steps", *packed) for part in _blocks(steps) for packed in self._rows(self._pack.steps, part)
+        ]
+        blocks.extend(("session_merges", *packed) for packed in self._rows(self._pack.merges, merges))
         cursor = self._cursor
 
         def run(connection: sqlite3.Connection) -> None:
@@ -279,8 +285,33 @@ class DetectionLoop:
         self._dirty = False
         self._show()
 
+    def _packed_reader(self) -> dict[str, bytes | None]:
+        """What changed of the reader."""
+        try:
+            changes = self._reader.changes()
+        except Exception as error:  # noqa: BLE001 - the cursor must go on, see `_packed_scopes`
+            self._troubles("checkpoint", error)
+            return {}
+        return {f"{READER}{key}": piece and self._packed(piece) for key, piece in changes.items()}
+
+    def _rows(self, pack: Callable[[Sequence[R]], bytes], rows: Sequence[R]) -> Iterator[tuple[int, bytes]]:
+        """Rows as one payload; should one not fit, halves of them, until that one is left out alone."""
+        if not rows:
+            return
+        try:
+            payload = pack(rows)
+        except Exception as error:  # noqa: BLE001 - one row must not keep all others from the store
+            if len(rows) == 1:
+                self._troubles("row", error)
+                return
+            half = len(rows) // 2
+            yield from self._rows(pack, rows[:half])
+            yield from self._rows(pack, rows[half:])
+        else:
+            yield len(rows), payload
+
     def _packed_scopes(self) -> dict[str, bytes | None]:
-        """The scopes that changed; one whose state is no JSON stays as it was written last."""
+        """The scopes that changed; one whose state cannot be written stays as it was written last."""
         packed: dict[str, bytes | None] = {}
         try:
             changed = self._engine.dirty_scopes()
@@ -289,8 +320,9 @@ class DetectionLoop:
             return packed
         for key, state in changed.items():
             try:
-                packed[key] = None if state is None else self._packed(orjson.dumps(state))
-            except TypeError as error:  # orjson's errors are TypeErrors
+                key.encode()  # a key with half a character is for no database
+                packed[f"{SCOPE}{key}"] = None if state is None else self._packed(orjson.dumps(state))
+            except Exception as error:  # noqa: BLE001 - whatever one scope holds, the others are written
                 self._troubles("checkpoint", error)
         return packed
 
@@ -305,6 +337,7 @@ class DetectionLoop:
         metrics.reader_forgotten.labels("traces").set(counters.forgotten_traces)
         metrics.reader_forgotten.labels("conversations").set(counters.forgotten_groups)
         metrics.reader_forgotten.labels("calls").set(counters.forgotten_entries)
+        metrics.reader_forgotten.labels("pieces").set(counters.unwritable)
         for name, error in self._engine.errors.items():
             metrics.detector_errors.labels(name).set(error.count)
 

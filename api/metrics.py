@@ -76,7 +76,7 @@ class IngestMetrics:
         )
         self.detection_failures = Counter(
             "recloser_detection_failures_total",
-            "Batches, events, findings and checkpoints that detection had to go on without",
+            "Batches, events, findings, rows and checkpoints that detection had to go on without",
             ["what"],
             registry=registry,
         )
@@ -104,7 +104,7 @@ class IngestMetrics:
         )
         self.reader_forgotten = Gauge(
             "recloser_reader_forgotten",
-            "Traces, conversations and calls that the reader gave up for memory",
+            "Traces, conversations and calls that the reader gave up for memory, pieces it could not write",
             ["what"],
             registry=registry,
         )

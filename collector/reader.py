@@ -122,14 +122,19 @@ class StepReader:
         """The pieces of the state that changed since `changes` or `snapshot` was last called.
 
         A piece of None is gone. Kept by key, newest wins, they are what `snapshot` would have returned.
+        What cannot be written stays as it was written last, and is counted.
         """
         state = self._state
         changed, state.changed = state.changed, set()
         pieces: dict[str, bytes | None] = {}
         for key in changed:
             name = f"e{key}" if isinstance(key, int) else key
-            pieces[name] = frozen(state, key)
-        pieces[_WINDOW] = freeze(self._window.waiting)
+            try:
+                name.encode()  # a key with half a character is for no database
+                pieces[name] = frozen(state, key)
+            except Exception:  # noqa: BLE001 - whatever one piece holds, the others are written
+                state.counters.unwritable += 1
+        pieces[_WINDOW] = self._frozen_window()
         waiting = list(state.waiting_groups)
         pieces[_REST] = freeze([MAKE, waiting, state.next_number, state.now_ns, state.said])
         return pieces
@@ -154,6 +159,16 @@ class StepReader:
         state.groups, state.processes = thawed.groups, thawed.processes
         state.waiting_groups = dict.fromkeys(waiting)
         state.next_number, state.now_ns, state.said = number, now_ns, said
+
+    def _frozen_window(self) -> bytes:
+        """The records that wait; should one of them be one that cannot be written, those that can."""
+        waiting = self._window.waiting
+        try:
+            return freeze(waiting)
+        except Exception:  # noqa: BLE001 - see `changes`
+            can = [pair for pair in waiting if _can_be_written(pair)]
+            self._state.counters.unwritable += len(waiting) - len(can)
+            return freeze(can)
 
     def _read(self, record: Record) -> Observation | None:
         try:
@@ -202,3 +217,11 @@ class StepReader:
                 self._state.ended.append(trace)
         if learn_session(trace, observation):
             self._state.regroup(trace, f"s:{trace.session}", trace.session)
+
+
+def _can_be_written(value: object) -> bool:
+    try:
+        freeze(value)
+    except Exception:  # noqa: BLE001 - see `StepReader.changes`
+        return False
+    return True

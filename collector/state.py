@@ -51,6 +51,7 @@ class Counters:
     joined_too_late: int = 0
     resent: int = 0
     unreadable: int = 0
+    unwritable: int = 0
 
 
 @dataclass(slots=True)

@@ -16,14 +16,14 @@ from prometheus_client import CollectorRegistry
 
 from api.build import build_decode, build_pack, build_reader
 from api.config import Settings
-from api.detection import DetectionLoop
+from api.detection import DetectionLoop, Pack
 from api.judging import MAX_FINDING_BYTES
 from api.metrics import IngestMetrics
 from collector import ipc
 from collector.batch import Batch, Signal
 from collector.reader import StepReader
 from collector.spool import Spool, SpoolLimits
-from collector.step import Json, Step, StepEvent
+from collector.step import Json, SessionsMerged, Step, StepEvent
 from detectors.catalog import BUILT_IN, build
 from detectors.engine import DetectorFactory, Engine
 from detectors.protocol import Finding, Severity
@@ -69,7 +69,11 @@ class Loop:
     """The real loop over a real spool."""
 
     def __init__(
-        self, path: Path, factories: dict[str, DetectorFactory], reader: StepReader | None = None
+        self,
+        path: Path,
+        factories: dict[str, DetectorFactory],
+        reader: StepReader | None = None,
+        pack: Pack | None = None,
     ) -> None:
         settings = Settings()
         self.metrics = IngestMetrics(CollectorRegistry())
@@ -80,7 +84,7 @@ class Loop:
             self.spool,
             reader=reader or build_reader(settings),
             engine=Engine(factories),
-            pack=build_pack(),
+            pack=pack or build_pack(),
             metrics=self.metrics,
             readers=("detectors",),
             settle=0.6,
@@ -217,3 +221,43 @@ def test_a_batch_whose_bytes_are_damaged_is_passed_over(tmp_path: Path) -> None:
     loop.send("stuck", 6)
     assert kinds(loop.end()) == {"doom_loop"}
     assert loop.failures("batch") == 1
+
+
+def count(path: Path, sql: str) -> int:
+    with sqlite3.connect(path) as connection:
+        (found,) = connection.execute(sql).fetchone()
+    return int(found or 0)
+
+
+@pytest.mark.parametrize("error", [RecursionError, OverflowError, ValueError, TypeError])
+def test_a_step_that_no_row_can_hold_is_left_out_alone(tmp_path: Path, error: type[Exception]) -> None:
+    real = build_pack()
+
+    def steps(rows: Sequence[Step]) -> bytes:
+        if any(step.call_id == "call_2" for step in rows):
+            raise error("no row can hold this")
+        return real.steps(rows)
+
+    def merges(_rows: Sequence[SessionsMerged]) -> bytes:
+        raise error("nor this")
+
+    loop = Loop(tmp_path / "spool.db", build(kinds=BUILT_IN), pack=Pack(steps, merges))
+    loop.send("stuck", 7)
+    assert kinds(loop.end()) == {"doom_loop"}
+    assert loop.failures("row") == 1
+    assert count(tmp_path / "spool.db", "SELECT sum(rows) FROM derived WHERE kind = 'steps'") == 6
+    assert count(tmp_path / "spool.db", "SELECT seq FROM cursors WHERE name = 'detectors'") == 7
+
+
+class CannotBeWritten(StepReader):
+    """A reader whose pieces are for nobody."""
+
+    def changes(self) -> dict[str, bytes | None]:
+        raise RecursionError("too deep")
+
+
+def test_a_reader_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    loop = Loop(tmp_path / "spool.db", build(kinds=BUILT_IN), CannotBeWritten())
+    loop.send("stuck", 7)
+    assert kinds(loop.end()) == {"doom_loop"}
+    assert count(tmp_path / "spool.db", "SELECT seq FROM cursors WHERE name = 'detectors'") == 7

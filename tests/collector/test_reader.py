@@ -131,6 +131,28 @@ def test_changes_add_up_to_the_snapshot() -> None:
     assert {key: piece for key, piece in kept.items() if piece is not None} == reader.snapshot()
 
 
+def test_a_piece_that_cannot_be_written_is_left_out_alone() -> None:
+    reader = StepReader()
+    for batch in batches(FEW[0]):
+        reader.push(batch, 0)
+    assert reader.snapshot()["window"] != b"[]"
+    deep: Json = 1
+    for _ in range(100_000):
+        deep = [deep]
+    waiting = reader._window.waiting
+    bad = next(observation for _, observation in waiting if observation.tool is not None)
+    object.__setattr__(bad.tool, "arguments", deep)
+    pieces = reader.snapshot()
+    assert len(json.loads(pieces["window"])) == len(waiting) - 1
+    assert reader.counters.unwritable == 1
+    reader.advance(10_000_000_000)
+    kept = reader.changes()
+    assert reader.counters.unwritable == 2
+    again = StepReader()
+    again.restore({key: piece for key, piece in kept.items() if piece is not None})
+    assert again.said == reader.said
+
+
 def test_arguments_that_fast_json_cannot_hold_survive_a_restart() -> None:
     arguments: Json = {"big": 10**30, "half": "\ud800", "plain": 1}
     state = State()
