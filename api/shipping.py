@@ -34,7 +34,9 @@ from storage.rows import AlertRow, BreakerEventRow
 logger = logging.getLogger(__name__)
 
 CURSOR: Final = "store"
-MAX_BACKOFF: Final = 15.0  # seconds
+MAX_BACKOFF: Final = 5.0  # seconds
+LAST_TRIES: Final = 4  # at the end, for a store that has just been started again
+LAST_PAUSE: Final = 0.5
 AFTER_A_PERSON: Final = 30.0  # seconds; until somebody has looked
 LAST_INSERT: Final = 8.0  # seconds that the insert under way at the end may take
 WAIT: Final = 0.2
@@ -133,6 +135,7 @@ class ShippingLoop:
 
     def _loop(self) -> None:
         flushed = time.monotonic()
+        last_tries = LAST_TRIES
         while True:
             stopping = self._stopping.is_set()
             idle = True
@@ -148,7 +151,10 @@ class ShippingLoop:
             except (Unavailable, sqlite3.Error) as error:
                 self._failed(error if isinstance(error, Unavailable) else Unavailable(str(error), WAIT))
                 if stopping:
-                    return
+                    last_tries -= 1
+                    if not last_tries:
+                        return
+                    time.sleep(LAST_PAUSE)
                 self._stopping.wait(self._backoff)
                 continue
             if stopping and idle:

@@ -40,6 +40,7 @@ def crash_matrix(folder: Path, on_call: OnCall, process: str, kills: int, seed: 
     served.await_ready()
     loops = sorted(session for client in clients for session in client.loops)
     await_pages(on_call, loops)
+    await_stored(served)
     assert served.stop() == 0
 
     sent = sum(client.spans for client in clients)
@@ -56,6 +57,14 @@ def crash_matrix(folder: Path, on_call: OnCall, process: str, kills: int, seed: 
         " GROUP BY session_id ORDER BY session_id"
     )
     assert found == [[session, 1] for session in loops]
+
+
+def await_stored(served: Served) -> None:
+    """Nothing waits in the spool any more."""
+    deadline = time.monotonic() + PATIENCE
+    while served.metric("recloser_spool_bytes") > 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def await_pages(on_call: OnCall, loops: list[str]) -> None:

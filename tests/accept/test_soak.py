@@ -38,11 +38,6 @@ def resident(served: Served) -> dict[str, int]:
     }
 
 
-def metric(served: Served, name: str) -> float:
-    text = served.get("/metrics")[1].decode()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
-
-
 @pytest.mark.accept
 def test_minutes_of_load_leave_nothing_behind(served: Served) -> None:
     url = f"http://127.0.0.1:{served.http_port}"
@@ -57,10 +52,10 @@ def test_minutes_of_load_leave_nothing_behind(served: Served) -> None:
     for name, size in after.items():
         assert size - before[name] < GROWTH, f"{name} grew from {before[name]} to {size}"
     deadline = time.monotonic() + PATIENCE
-    while metric(served, 'recloser_stored_rows_total{table="otel_traces"}') < sent["acknowledged"]:
+    while served.metric('recloser_stored_rows_total{table="otel_traces"}') < sent["acknowledged"]:
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    while metric(served, "recloser_spool_bytes") > 0:
+    while served.metric("recloser_spool_bytes") > 0:
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert served.stop() == 0

@@ -130,6 +130,13 @@ action = "halt"
         finally:
             connection.close()
 
+    def metric(self, name: str) -> float:
+        """The sum over all series of a metric."""
+        text = self.get("/metrics")[1].decode()
+        values = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)]
+        assert values, name
+        return sum(values)
+
     def post_otlp(self, body: bytes) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
         try:
