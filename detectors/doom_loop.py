@@ -8,7 +8,8 @@ Waiting is not looping until it is: polls, growing gaps and transient errors get
 call is a repeat and never news. Calls of one model message are one attempt. A late step may add to a streak
 and never ends one.
 
-What is missing lowers the verdict: without arguments it is `info`, without results `warning` at most.
+What is missing lowers the verdict: without arguments it is `info`, without results or a known session
+`warning` at most.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from collector.step import Kind, Outcome
+from detectors.bounds import is_unknown_session
 from detectors.cycles import Cycles, Laps
 from detectors.occurrence import (
     CHANGED,
@@ -419,7 +421,7 @@ class DoomLoop:
             and not flags & (WAITING | MOVE)
         ):
             rank = _NOTE
-        rank = min(rank, _ceiling(flags, unknown))
+        rank = min(rank, _ceiling(now, flags, unknown))
         if rank < 0 or not streak.said().due(rank, count):
             return ()
         what = "refusal" if flags & DENIED else "error" if flags & FAILURE else "result"
@@ -436,7 +438,7 @@ class DoomLoop:
             "span_ids": list(streak.spans),
         }
         said = streak.said()
-        evidence |= self._common(streak.onset, flags, unknown)
+        evidence |= self._common(now, streak.onset, flags, unknown)
         return [_finding(now, streak.first, said, count, (summary, evidence))]
 
     def _limits(self, streak: Streak) -> tuple[int, int]:
@@ -485,7 +487,7 @@ class DoomLoop:
         limit = self._config.waiting_laps if patient else self._config.laps
         rank = _CONFIRMED if laps > limit else _ALARM if laps >= limit else -1
         unknown = 1 if flags & NO_RESULT else 0
-        rank = min(rank, _ceiling(flags, unknown))
+        rank = min(rank, _ceiling(now, flags, unknown))
         if not cycle.reported.due(rank, laps):
             return ()
         tools = " > ".join(attempt.first.tool for attempt in lap)
@@ -498,7 +500,7 @@ class DoomLoop:
             "call": f"{lap[-1].signature:016x}",
             "span_ids": [attempt.first.span_id for attempt in lap],
         }
-        evidence |= self._common(cycle.onset, flags, unknown)
+        evidence |= self._common(now, cycle.onset, flags, unknown)
         return [_finding(now, cycle.first, cycle.reported, laps * len(lap), (summary, evidence))]
 
     def _sweep(self, now: Occurrence) -> Sequence[Finding]:
@@ -518,6 +520,7 @@ class DoomLoop:
             sweep.first, sweep.onset = now.mark, self._spent
         limit = self._config.ranged_reads
         rank = _CONFIRMED if sweep.again >= 2 * limit else _ALARM if sweep.again >= limit else -1
+        rank = min(rank, _ceiling(now, 0, 0))
         if not sweep.reported.due(rank, sweep.again):
             return ()
         summary = f"{tool}: {sweep.again} reads in a row of ranges that had been read before"
@@ -528,16 +531,18 @@ class DoomLoop:
             "call": f"{resource:016x}",
             "span_ids": [sweep.first.span_id, now.step.span_id],
         }
-        evidence |= self._common(sweep.onset, 0, 0)
+        evidence |= self._common(now, sweep.onset, 0, 0)
         return [_finding(now, sweep.first, sweep.reported, sweep.again, (summary, evidence))]
 
-    def _common(self, onset: Spent, flags: int, unknown: int) -> Mapping[str, Json]:
+    def _common(self, now: Occurrence, onset: Spent, flags: int, unknown: int) -> Mapping[str, Json]:
         """Evidence that every finding has."""
         missing: list[Json] = []
         if flags & NO_ARGUMENTS:
             missing.append("arguments")
         if unknown:
             missing.append("result")
+        if is_unknown_session(now.step.session_id):
+            missing.append("session")
         resets: list[Json] = [
             "other information from the same call",
             "a change by another call",
@@ -548,9 +553,11 @@ class DoomLoop:
         return {"missing": missing, "resets": resets, "since_onset": self._spent.since(onset)}
 
 
-def _ceiling(flags: int, unknown: int) -> int:
+def _ceiling(now: Occurrence, flags: int, unknown: int) -> int:
     """The highest rank of severity that the evidence allows."""
-    return _NOTE if flags & NO_ARGUMENTS else _ALARM if unknown else _CONFIRMED
+    if flags & NO_ARGUMENTS:
+        return _NOTE
+    return _ALARM if unknown or is_unknown_session(now.step.session_id) else _CONFIRMED
 
 
 def _prepend(past: Streak, present: Streak) -> None:

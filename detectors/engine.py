@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from collector.step import Kind, RunEnded, SessionsMerged, Step, StepAmended, StepSeen
+from detectors.bounds import bounded, is_unknown_session, without_session
 from detectors.protocol import Detector, Finding, Severity
 from detectors.scope import Recent, estimated_bytes
 
@@ -239,21 +240,24 @@ class Engine:
                     found = detector.amend(step)
                 else:
                     continue
+                if found:
+                    findings.extend([self._say(scope, name, finding, step) for finding in found])
             except Exception as error:  # noqa: BLE001 - one detector's failure is not the others'
                 self._note(name, error)
                 scope.detectors[name] = None
-                continue
-            if found:
-                findings.extend([self._say(scope, name, finding) for finding in found])
         if scope.steps in _MEASURE_AT or scope.steps % _MEASURE_EVERY == 0:
             self._measure(scope)
         return findings
 
-    def _say(self, scope: _Scope, name: str, finding: Finding) -> Finding:
-        """Give a finding its revision within the scope, its sessions, and the mark of a shadow.
+    def _say(self, scope: _Scope, name: str, finding: Finding, step: Step) -> Finding:
+        """Give a finding its bounds, its revision within the scope, its sessions, and the mark of a shadow.
 
-        What was said is never taken back: a revision is at least as severe as the one before.
+        What was said is never taken back: a revision is at least as severe as the one before. Raises
+        `TypeError` for what is no finding.
         """
+        finding = bounded(finding)
+        if is_unknown_session(step.session_id):
+            finding = without_session(finding)
         before = scope.reported.get(finding.id)
         changes: dict[str, Any] = {}
         if before is not None:
@@ -268,7 +272,7 @@ class Engine:
         if self._factories[name].shadow:
             changes["evidence"] = {**finding.evidence, "shadow": True}
         if changes:
-            finding = dataclasses.replace(finding, **changes)
+            finding = bounded(dataclasses.replace(finding, **changes))
         scope.reported.put(finding.id, finding)
         return finding
 
@@ -304,11 +308,13 @@ class Engine:
             scope.bytes = 0
             self._measure(scope)
             for finding in list(past.reported.values()):
-                said = dataclasses.replace(
-                    finding,
-                    session_id=new,
-                    session_ids=(new, *scope.aliases),
-                    revision=finding.revision + 1,
+                said = bounded(
+                    dataclasses.replace(
+                        finding,
+                        session_id=new,
+                        session_ids=(new, *scope.aliases),
+                        revision=finding.revision + 1,
+                    )
                 )
                 known = scope.reported.get(said.id)
                 if known is None or known.revision < said.revision:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from collector.step import Json, RunEnded, SessionsMerged, Step, StepAmended, StepSeen
+from detectors.bounds import bounded
 from detectors.doom_loop import DoomLoop
 from detectors.engine import DetectorFactory, Engine, EngineLimits, scope_key
 from detectors.protocol import Finding, Severity
@@ -51,6 +53,35 @@ class Broken:
         self.seen = state
 
 
+class Says:
+    """Says the same at every step."""
+
+    def __init__(self, said: Any) -> None:  # noqa: ANN401 - nonsense, too
+        self.said = said
+
+    def observe(self, _: Step) -> Sequence[Finding]:
+        said: Sequence[Finding] = self.said
+        return said
+
+    def snapshot(self) -> Json:
+        return None
+
+    def restore(self, state: Json) -> None:
+        """Nothing is kept."""
+
+
+SAID = Finding(
+    id="00ff",
+    kind="odd",
+    severity=Severity.CRITICAL,
+    session_id="s",
+    started_at=1,
+    detected_at=2,
+    occurrences=3,
+    summary="odd",
+)
+
+
 def test_agents_of_one_session_are_judged_apart() -> None:
     mixed = [step for pair in zip(loop(4, agent="a"), loop(4, agent="b"), strict=True) for step in pair]
     assert {finding.severity for finding in feed(engine(), mixed)} == {Severity.INFO}
@@ -71,6 +102,52 @@ def test_a_detector_that_raises_is_left_out_and_the_others_go_on() -> None:
     assert "third" in judge.errors["broken"].last
     feed(judge, loop(5, session="other"))
     assert judge.errors["broken"].count == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        5,
+        ["a text"],
+        [None],
+        [replace(SAID, severity="critical")],  # type: ignore[arg-type]  # as a careless detector does
+        [replace(SAID, occurrences="3")],  # type: ignore[arg-type]
+        [replace(SAID, evidence={"a": object()})],  # type: ignore[dict-item]
+        [replace(SAID, session_ids=(1,))],  # type: ignore[arg-type]
+    ],
+)
+def test_a_detector_that_says_nonsense_is_left_out_and_the_others_are_heard(said: object) -> None:
+    judge = Engine({"odd": DetectorFactory(lambda: Says(said)), "doom_loop": DetectorFactory(DoomLoop)})
+    found = feed(judge, loop(5))
+    assert found == feed(engine(), loop(5))
+    assert judge.errors["odd"].count == 1
+
+
+def test_what_a_detector_says_is_bounded() -> None:
+    long = replace(
+        SAID,
+        summary="s" * 10_000,
+        session_id="i" * 10_000,
+        evidence={"span_ids": ["x" * 16] * 1000, "rule": "mine", "missing": ["result"]},
+    )
+    judge = Engine({"long": DetectorFactory(lambda: Says([long]))})
+    found = feed(judge, loop(1))[0]
+    assert (len(found.summary), len(found.session_id)) == (500, 1024)
+    assert found.session_id != bounded(replace(long, session_id="i" * 9_999)).session_id
+    assert found.evidence == {"truncated": True, "rule": "mine", "missing": ["result"]}
+
+
+def test_users_of_one_server_whose_sessions_are_unknown_are_no_loop_to_stop() -> None:
+    found = feed(engine(), loop(12, session="process:web-1"))
+    assert max(finding.severity.rank for finding in found) == Severity.WARNING.rank
+    assert all(finding.evidence["missing"] == ["session"] for finding in found)
+    assert [finding.severity for finding in found].count(Severity.WARNING) == 2  # at 5, and at 8 doubled
+
+
+def test_no_detector_is_sure_of_an_unknown_session() -> None:
+    judge = Engine({"sure": DetectorFactory(lambda: Says([SAID]))})
+    found = feed(judge, loop(1, session="process:web-1"))[0]
+    assert (found.severity, found.evidence["missing"]) == (Severity.WARNING, ["session"])
 
 
 def test_a_disabled_detector_stays_so_after_a_restart() -> None:
