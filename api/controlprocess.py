@@ -39,6 +39,7 @@ from control.outbox import Outbox
 from control.policy import Action, Policy, Reach, Rule
 from control.retry import RetryPolicy
 from control.service import Control, ControlLoop, LoopSettings
+from detectors.catalog import unknown_findings
 from detectors.protocol import Severity
 
 _log = logging.getLogger(__name__)
@@ -182,7 +183,10 @@ def main() -> None:
 
 
 def options_from(given: Mapping[str, object]) -> ControlOptions:
-    """Read what the supervisor says: the settings (`api.config.Settings` as plain data) and the ports."""
+    """Read what the supervisor says: the settings (`api.config.Settings` as plain data) and the ports.
+
+    Raises `ValueError` that names the key of a setting that makes no sense.
+    """
     settings = _mapping(given["settings"])
     data_dir = Path(settings["data_dir"])
     host: str = settings["host"]
@@ -229,6 +233,10 @@ def _token(number: int, given: Mapping[str, Any]) -> Token:
 
 
 def _rule(number: int, given: Mapping[str, Any]) -> Rule:
+    unknown, known = unknown_findings(given["kinds"])
+    if unknown:
+        wrong, right = ", ".join(map(repr, unknown)), ", ".join(known)
+        raise ValueError(f"policy.{number}.kinds: no detector finds {wrong}; there are {right}")
     return Rule(
         name=given["name"] or f"rule-{number}",
         kinds=frozenset(given["kinds"]),

@@ -9,7 +9,7 @@ A package adds a detector with an entry point in the group `recloser.detectors` 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -21,21 +21,33 @@ if TYPE_CHECKING:
     from detectors.protocol import Detector
 
 ENTRY_POINTS = "recloser.detectors"
+_TRUTH = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A sort of detector: `config` is a dataclass with a default for every field, `make` builds from it.
 
-    A config field `shadow: bool`, where there is one, is honoured by the engine.
+    `finds` are the kinds of findings that it may say, by which policies choose. A config field
+    `shadow: bool`, where there is one, is honoured by the engine.
     """
 
     config: type
     make: Callable[[Any], Detector]
+    finds: tuple[str, ...]
 
 
 BUILT_IN: Mapping[str, Kind] = {
-    "doom_loop": Kind(DoomLoopConfig, DoomLoop),
+    "doom_loop": Kind(DoomLoopConfig, DoomLoop, finds=("doom_loop",)),
 }
 
 
@@ -52,16 +64,29 @@ def third_party() -> dict[str, Kind]:
     return kinds
 
 
+def unknown_findings(wanted: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return which of the `wanted` kinds of findings no detector can say, and all that can be said, sorted.
+
+    Packages of third parties are only loaded when a built-in detector does not say one of them.
+    """
+    known = {kind for detector in BUILT_IN.values() for kind in detector.finds}
+    wanted = set(wanted)
+    if not wanted <= known:
+        known |= {kind for detector in third_party().values() for kind in detector.finds}
+    return sorted(wanted - known), sorted(known)
+
+
 def build(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     kinds: Mapping[str, Kind] | None = None,
 ) -> dict[str, DetectorFactory]:
     """Factories for the engine: all kinds, with the settings by name; `enabled = false` leaves one out.
 
-    Raises ValueError naming the key that is unknown or out of range.
+    A text that spells a value of the setting's type is taken for it: environment variables know no other, and
+    lists in them are parted by commas. Raises ValueError naming the key that is unknown or out of range.
 
-    >>> sorted(build()), sorted(build({"doom_loop": {"enabled": False}}))
-    (['doom_loop'], [])
+    >>> "doom_loop" in build(), "doom_loop" in build({"doom_loop": {"enabled": "false"}})
+    (True, False)
     >>> build({"doom_loop": {"errorz": 3}})
     Traceback (most recent call last):
     ValueError: unknown setting detectors.doom_loop.errorz
@@ -74,7 +99,7 @@ def build(
     factories: dict[str, DetectorFactory] = {}
     for name, kind in kinds.items():
         values = dict(settings.get(name, {}))
-        if values.pop("enabled", True):
+        if _setting(f"detectors.{name}.enabled", values.pop("enabled", True), default=True):
             factories[name] = _factory(name, kind, values)
     return factories
 
@@ -84,16 +109,37 @@ def _factory(name: str, kind: Kind, values: dict[str, Any]) -> DetectorFactory:
     for key, value in values.items():
         if key not in known:
             raise ValueError(f"unknown setting detectors.{name}.{key}")
-        default = known[key].default
-        if isinstance(default, tuple) and isinstance(value, (list, tuple)):
-            values[key] = tuple(value)
-        elif not _alike(value, default):
-            raise ValueError(f"detectors.{name}.{key} must be {type(default).__name__}, not {value!r}")
+        values[key] = _setting(f"detectors.{name}.{key}", value, known[key].default)
     try:
         config = kind.config(**values)
     except ValueError as error:
         raise ValueError(f"detectors.{error}") from error
     return DetectorFactory(lambda: kind.make(config), shadow=bool(getattr(config, "shadow", False)))
+
+
+def _setting(key: str, given: object, default: object) -> object:
+    """Return a setting as a value of its default's type. Raises ValueError naming the key."""
+    value = _spelled(given, default) if isinstance(given, str) else given
+    if isinstance(default, tuple) and isinstance(value, (list, tuple)):
+        return tuple(value)
+    if not _alike(value, default):
+        raise ValueError(f"{key} must be {type(default).__name__}, not {given!r}")
+    return value
+
+
+def _spelled(text: str, default: object) -> object:
+    """Read a text as a value of the default's type; the text itself when it spells none."""
+    match default:
+        case bool():
+            return _TRUTH.get(text.strip().lower(), text)
+        case int() | float():
+            try:
+                return type(default)(text)
+            except ValueError:
+                return text
+        case tuple():
+            return [part for part in map(str.strip, text.split(",")) if part]
+    return text
 
 
 def _alike(value: object, default: object) -> bool:

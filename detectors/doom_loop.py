@@ -120,7 +120,7 @@ class DoomLoopConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(field.default, float) and value <= 0:
+            if isinstance(field.default, float) and not value > 0:  # nan is not, either
                 raise ValueError(f"{KIND}.{field.name} must be more than 0 seconds, not {value!r}")
             if isinstance(field.default, int) and not isinstance(field.default, bool) and value < 2:  # noqa: PLR2004 - one occurrence repeats nothing
                 raise ValueError(f"{KIND}.{field.name} must be at least 2, not {value!r}")

@@ -77,6 +77,14 @@ def test_the_settings_become_options() -> None:
     assert options.peers == (Peer(name="ingest", metrics_url="http://127.0.0.1:4320/metrics"),)
 
 
+def test_a_rule_for_what_nothing_finds_is_refused() -> None:
+    rules = (PolicyRule(), PolicyRule(kinds=("doom_loop", "dom_loop")), PolicyRule(kinds=()))
+    with pytest.raises(
+        ValueError, match=r"policy\.2\.kinds: no detector finds 'dom_loop'; there are .*doom_loop"
+    ):
+        options_from({**GIVEN, "settings": {**SETTINGS, "policy": [to_json(rule) for rule in rules]}})
+
+
 def test_it_waits_for_the_spool_and_for_the_other_processes(tmp_path: Path, receiver: Receiver) -> None:
     options = ControlOptions(
         spool_path=tmp_path / "spool.db",

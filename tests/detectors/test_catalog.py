@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from api.config import load
 from collector.step import Json, Step
 from detectors import catalog
-from detectors.catalog import BUILT_IN, Kind, build
+from detectors.catalog import BUILT_IN, Kind, build, unknown_findings
 from detectors.doom_loop import DoomLoop
 from detectors.protocol import Finding
 from tests.detectors.stream import Stream, first, judged
@@ -36,7 +37,7 @@ class Quiet:
         pass
 
 
-QUIET = Kind(QuietConfig, Quiet)
+QUIET = Kind(QuietConfig, Quiet, finds=("silence",))
 NO_KIND = object()
 
 
@@ -58,11 +59,15 @@ def test_every_scope_gets_a_detector_of_its_own() -> None:
     [
         ({"doomloop": {}}, "detectors.doomloop"),
         ({"doom_loop": {"error": 3}}, "detectors.doom_loop.error"),
-        ({"doom_loop": {"errors": "3"}}, "detectors.doom_loop.errors"),
+        ({"doom_loop": {"errors": "three"}}, "detectors.doom_loop.errors"),
+        ({"doom_loop": {"errors": "3.5"}}, "detectors.doom_loop.errors"),
+        ({"doom_loop": {"shadow": "perhaps"}}, "detectors.doom_loop.shadow"),
+        ({"doom_loop": {"enabled": "perhaps"}}, "detectors.doom_loop.enabled"),
+        ({"doom_loop": {"patience_s": "nan"}}, "detectors.doom_loop.patience_s"),
         ({"doom_loop": {"errors": True}}, "detectors.doom_loop.errors"),
         ({"doom_loop": {"errors": 1}}, "detectors.doom_loop.errors"),
         ({"doom_loop": {"patience_s": -1}}, "detectors.doom_loop.patience_s"),
-        ({"doom_loop": {"ignore_tools": "bash"}}, "detectors.doom_loop.ignore_tools"),
+        ({"doom_loop": {"ignore_tools": 3}}, "detectors.doom_loop.ignore_tools"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, dict[str, object]], message: str) -> None:
@@ -72,6 +77,23 @@ def test_a_wrong_setting_is_named(settings: dict[str, dict[str, object]], messag
 
 def test_lists_and_whole_numbers_are_taken_as_settings() -> None:
     build({"doom_loop": {"ignore_tools": ["bash"], "patience_s": 60}})
+
+
+def test_texts_that_spell_a_value_are_taken_as_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {
+        "SUCCESSES": "3",
+        "SUSPECT": "2",
+        "PATIENCE_S": "60.5",
+        "SHADOW": "TRUE",
+        "IGNORE_TOOLS": "bash, date",
+    }.items():
+        monkeypatch.setenv(f"RECLOSER_DETECTORS__DOOM_LOOP__{key}", value)
+    factory = build(load({}, None).detectors)["doom_loop"]
+    assert factory.shadow
+    stream = Stream().times(5, "bash", {"command": "a"}, ok="x").times(5, "read_file", {"path": "a"}, ok="x")
+    assert first(judged(stream.steps, factory.make()), "critical") == 8
+    monkeypatch.setenv("RECLOSER_DETECTORS__DOOM_LOOP__ENABLED", "false")
+    assert "doom_loop" not in build(load({}, None).detectors)
 
 
 @pytest.fixture
@@ -86,9 +108,17 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
 def test_a_third_party_adds_a_detector(installed: list[EntryPoint]) -> None:
     installed.append(EntryPoint("quiet", f"{__name__}:QUIET", "recloser.detectors"))
     factories = build({"quiet": {"shadow": False}})
-    assert sorted(factories) == ["doom_loop", "quiet"]
+    assert sorted(factories) == sorted([*BUILT_IN, "quiet"])
     assert not factories["quiet"].shadow
     assert build()["quiet"].shadow
+
+
+def test_what_nobody_finds_is_known(installed: list[EntryPoint]) -> None:
+    built_in = {kind for detector in BUILT_IN.values() for kind in detector.finds}
+    assert unknown_findings(built_in) == ([], sorted(built_in))
+    assert unknown_findings(["silence"]) == (["silence"], sorted(built_in))
+    installed.append(EntryPoint("quiet", f"{__name__}:QUIET", "recloser.detectors"))
+    assert unknown_findings(["silence", "dom_loop"]) == (["dom_loop"], sorted({*built_in, "silence"}))
 
 
 def test_what_is_no_kind_is_refused(installed: list[EntryPoint]) -> None:
