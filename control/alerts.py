@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from control.breakers import Actor
+from control.breakers import EXPIRY, Actor
 from control.findings import finding_from_json
 from detectors.protocol import Finding, Severity
 
@@ -37,6 +37,7 @@ class AlertEvent(StrEnum):
     FIRE = "fire"
     UPDATE = "update"
     RESOLVE = "resolve"
+    EXPIRE = "expire"
 
 
 ALERT_TRANSITIONS: Final[Mapping[tuple[AlertState | None, AlertEvent], AlertState]] = MappingProxyType(
@@ -44,6 +45,7 @@ ALERT_TRANSITIONS: Final[Mapping[tuple[AlertState | None, AlertEvent], AlertStat
         (None, AlertEvent.FIRE): AlertState.FIRING,
         (AlertState.FIRING, AlertEvent.UPDATE): AlertState.FIRING,
         (AlertState.FIRING, AlertEvent.RESOLVE): AlertState.RESOLVED,
+        (AlertState.FIRING, AlertEvent.EXPIRE): AlertState.RESOLVED,
         (AlertState.RESOLVED, AlertEvent.FIRE): AlertState.FIRING,
         (AlertState.RESOLVED, AlertEvent.UPDATE): AlertState.RESOLVED,
     }
@@ -147,16 +149,18 @@ def resolve(tx: Transaction, alert_id: str, actor: Actor, note: str, now_ns: int
     before = _fetch(tx, alert_id)
     if before is None:
         raise UnknownAlert(alert_id)
-    after = replace(
-        before,
-        state=_after(before.state, AlertEvent.RESOLVE),
-        updated_at=now_ns,
-        resolved_at=now_ns,
-        resolved_by=actor,
-        note=note,
-    )
-    _store(tx, after, AlertEvent.RESOLVE)
-    return after
+    return _end(tx, before, AlertEvent.RESOLVE, actor, note=note, now_ns=now_ns)
+
+
+def expire(tx: Transaction, unchanged_since_ns: int, limit: int, now_ns: int) -> list[Alert]:
+    """End up to `limit` firing alerts that nothing happened to since a moment (unix ns)."""
+    rows = tx.execute(
+        "SELECT payload FROM alerts WHERE state = ? AND updated_ns < ? ORDER BY seq LIMIT ?",
+        (AlertState.FIRING.value, unchanged_since_ns, limit),
+    ).fetchall()
+    old = [from_json(row["payload"]) for row in rows]
+    note = "nothing new for long"
+    return [_end(tx, alert, AlertEvent.EXPIRE, EXPIRY, note=note, now_ns=now_ns) for alert in old]
 
 
 def list_alerts(
@@ -190,6 +194,19 @@ def _after(state: AlertState | None, event: AlertEvent) -> AlertState:
     if after is None:
         known = "unknown" if state is None else state.value
         raise IllegalAlertTransition(f"an alert that is {known} cannot {event.value}")
+    return after
+
+
+def _end(tx: Transaction, before: Alert, event: AlertEvent, actor: Actor, *, note: str, now_ns: int) -> Alert:
+    after = replace(
+        before,
+        state=_after(before.state, event),
+        updated_at=now_ns,
+        resolved_at=now_ns,
+        resolved_by=actor,
+        note=note,
+    )
+    _store(tx, after, event)
     return after
 
 

@@ -2,7 +2,7 @@
 
 Truth is in `control.db`; `BreakerIndex` is the copy in memory that checks are answered from. Every change
 is an event whose position is the breaker's new revision, so revisions are global and only grow.
-A session's breaker never closes by itself: a doomed run stays stopped until a person resets it.
+A doomed run stays stopped until a person resets its breaker; one that nobody ran into for weeks expires.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Event(StrEnum):
     SHADOW_TRIP = "shadow_trip"
     ESCALATE = "escalate"
     RESET = "reset"
+    EXPIRE = "expire"
 
 
 TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
@@ -53,6 +54,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
         (State.SHADOW, Event.RESET): State.CLOSED,
         (State.OPEN, Event.ESCALATE): State.OPEN,
         (State.OPEN, Event.RESET): State.CLOSED,
+        (State.OPEN, Event.EXPIRE): State.CLOSED,
     }
 )
 """Every legal transition. What is not here is refused."""
@@ -85,10 +87,13 @@ def transition(state: State, event: Event) -> State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who changed a breaker or an alert: a `rule`, the `escalation`, or a `person` (a token's name)."""
+    """Who changed it: a `rule`, the `escalation`, a `person` (a token's name), or the `system` by itself."""
 
     type: str
     id: str
+
+
+EXPIRY: Final = Actor(type="system", id="expiry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +101,7 @@ class Breaker:
     """One switch as it stands after its change number `revision`.
 
     `reason` is the kind of the finding that opened it; `episode` counts how often it opened; times are unix
-    ns (`closed_at` of the last reset, None when it never was). `denied` counts checks refused in this
+    ns (`closed_at`: when it was closed last, None when it never was). `denied` counts checks refused in this
     episode, `note` is what the person who reset it said.
     """
 
@@ -265,8 +270,13 @@ class BreakerIndex:
 
 
 _COUNT: Final = """
-    UPDATE breakers SET denied = ?1, payload = json_set(payload, '$.denied', ?1)
+    UPDATE breakers SET denied = ?1, seen_ns = ?3, payload = json_set(payload, '$.denied', ?1)
     WHERE id = ?2 AND state = 'open'
+"""
+_UNUSED: Final = """
+    SELECT payload FROM breakers
+    WHERE state = 'open' AND max(seen_ns, json_extract(payload, '$.updated_at')) < ?
+    ORDER BY revision LIMIT ?
 """
 
 
@@ -296,6 +306,7 @@ class Breakers:
         if before.state is State.OPEN and not trip.shadow and trip.action.rank > before.action.rank:
             actor = Actor(type="rule", id=trip.rule)
             return self._write(tx, Event.ESCALATE, _halted(before, actor, self._now_ns()))
+        tx.execute("UPDATE breakers SET seen_ns = ? WHERE id = ?", (self._now_ns(), before.id))
         return None
 
     def reset(self, breaker_id: str, actor: Actor, note: str) -> Breaker:
@@ -307,17 +318,15 @@ class Breakers:
             before = _fetch(tx, breaker_id)
             if before is None:
                 raise UnknownBreaker(breaker_id)
-            now = self._now_ns()
-            after = replace(
-                before,
-                state=transition(before.state, Event.RESET),
-                actor=actor,
-                note=note,
-                closed_at=now,
-                updated_at=now,
-                denied=self.index.denied(before.id, before.denied),
-            )
-            return self._write(tx, Event.RESET, after)
+            return self._close(tx, Event.RESET, before, actor, note)
+
+    def expire(self, unused_since_ns: int, limit: int) -> list[Breaker]:
+        """Close up to `limit` breakers that were of no use since a moment (unix ns)."""
+        with self._db.transaction() as tx:
+            rows = tx.execute(_UNUSED, (unused_since_ns, limit)).fetchall()
+            counting = self.index.unwritten()
+            unused = [b for b in (from_json(row["payload"]) for row in rows) if b.id not in counting]
+            return [self._close(tx, Event.EXPIRE, b, EXPIRY, "unused for long") for b in unused]
 
     def settle(self) -> list[Breaker]:
         """Bring what checks counted onto the disk; return the breakers that became a `halt` by it."""
@@ -327,7 +336,7 @@ class Breakers:
         escalated: list[Breaker] = []
         with self._db.transaction() as tx:
             for key, denied in counts.items():
-                tx.execute(_COUNT, (denied, key))
+                tx.execute(_COUNT, (denied, key, self._now_ns()))
             for ignored in filter(self.index.must_halt, self.index.open_breakers()):
                 before = _fetch(tx, ignored.id)
                 if before is not None and (before.state, before.action) == (State.OPEN, Action.DENY):
@@ -335,6 +344,19 @@ class Breakers:
                     escalated.append(self._write(tx, Event.ESCALATE, _halted(before, actor, self._now_ns())))
             tx.after_commit(lambda: self.index.written(counts))
         return escalated
+
+    def _close(self, tx: Transaction, event: Event, before: Breaker, actor: Actor, note: str) -> Breaker:
+        now = self._now_ns()
+        after = replace(
+            before,
+            state=transition(before.state, event),
+            actor=actor,
+            note=note,
+            closed_at=now,
+            updated_at=now,
+            denied=self.index.denied(before.id, before.denied),
+        )
+        return self._write(tx, event, after)
 
     def _write(self, tx: Transaction, event: Event, breaker: Breaker) -> Breaker:
         """Append the event, whose position is the new revision, and store the breaker under it."""

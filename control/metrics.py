@@ -33,7 +33,10 @@ class ControlMetrics:
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
         )
         self.alerts = Counter(
-            "recloser_alerts", "Changes of alerts (fire, update, resolve).", ["event"], registry=registry
+            "recloser_alerts",
+            "Changes of alerts (fire, update, resolve, expire).",
+            ["event"],
+            registry=registry,
         )
         self.attempts = Counter(
             "recloser_delivery_attempts",
@@ -64,7 +67,7 @@ class ControlMetrics:
         )
         self.breaker_changes = Counter(
             "recloser_breaker_changes",
-            "Changes of breakers (trip, shadow_trip, escalate, reset).",
+            "Changes of breakers (trip, shadow_trip, escalate, reset, expire).",
             ["event"],
             registry=registry,
         )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NS: Final = 1_000_000_000
+_EXPIRED_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +126,32 @@ class Control:
         return alert
 
     def housekeep(self, keep_s: float) -> None:
-        """Give up on messages that are too old; delete what has been over for `keep_s` seconds."""
+        """Give up on messages that are too old; end what nothing happened to, delete what has been over.
+
+        Both after `keep_s` seconds.
+        """
         expired = self._outbox.expire()
         if expired:
             self.metrics.given_up.inc(expired)
             _log.error("%d messages waited for too long and were given up", expired)
         before = self._now_ns() - int(keep_s * _NS)
+        self._expire(before)
         with self.db.transaction() as tx:
             for sql in _FORGET:
                 tx.execute(sql, (before,))
+
+    def _expire(self, before_ns: int) -> None:
+        """Close breakers that nobody ran into and end alerts that nothing happened to since `before_ns`."""
+        breakers = self.breakers.expire(before_ns, _EXPIRED_AT_ONCE)
+        with self.db.transaction() as tx:
+            ended = alerts.expire(tx, before_ns, _EXPIRED_AT_ONCE, self._now_ns())
+            for alert in ended:
+                self._announce(tx, alert)
+        self.metrics.alerts.labels(AlertEvent.EXPIRE.value).inc(len(ended))
+        self.metrics.breaker_changes.labels(Event.EXPIRE.value).inc(len(breakers))
+        self._show_open_breakers()
+        if ended or breakers:
+            _log.info("%d alerts and %d breakers were unused for long and ended", len(ended), len(breakers))
 
     def _from_the_start_of_a_new_spool(self) -> list[SpoolRow]:
         """Read anew when the spool is younger than our cursor: decisions are known by id and revision."""

@@ -37,7 +37,7 @@ class ScopeOut(BaseModel):
 class ActorOut(BaseModel):
     """Who made the last change."""
 
-    type: str = Field(description="`rule`, `escalation` or `person`.")
+    type: str = Field(description="`rule`, `escalation`, `person` or `system`.")
     id: str
 
 

@@ -138,6 +138,8 @@ def test_the_table_of_transitions_knows_every_state_that_it_leads_to() -> None:
     assert {(s, e) for s, e in product([None, *AlertState], AlertEvent) if (s, e) not in legal} == {
         (None, AlertEvent.UPDATE),
         (None, AlertEvent.RESOLVE),
+        (None, AlertEvent.EXPIRE),
         (AlertState.FIRING, AlertEvent.FIRE),
         (AlertState.RESOLVED, AlertEvent.RESOLVE),
+        (AlertState.RESOLVED, AlertEvent.EXPIRE),
     }

@@ -219,6 +219,34 @@ def test_a_closed_breaker_cannot_be_reset_and_an_unknown_one_is_not_there(world:
         world.breakers.reset("br_none", PERSON, "x")
 
 
+def test_one_that_nobody_runs_into_expires_and_opens_again_for_news(world: World) -> None:
+    world.trip()
+    world.trip(SESSION, Action.HALT)
+    asked = Scope(session="session-2")
+    world.trip(asked)
+    world.clock.advance(10)
+    again = world.clock()
+    world.trip(SESSION, Action.HALT)  # a new revision
+    world.ask(session="session-2")
+    assert world.breakers.expire(again, 9) == [world.stored()]
+    expired = world.stored()
+    assert (expired.state, expired.actor.type, expired.closed_at) == (State.CLOSED, "system", again)
+    world.breakers.settle()
+    assert world.breakers.expire(again, 9) == []
+    assert {b.scope for b in world.breakers.index.open_breakers()} == {SESSION, asked}
+    world.restart()
+    world.clock.advance(10)
+    assert len(world.breakers.expire(world.clock(), 1)) == 1
+    assert len(world.breakers.expire(world.clock(), 9)) == 1
+    assert world.breakers.index.open_breakers() == []
+    assert world.breakers.index.unwritten() == {}
+    with world.db.reading() as connection:
+        events = [row["event"] for row in connection.execute("SELECT event FROM breaker_events ORDER BY seq")]
+    assert events == ["trip", "trip", "trip", "expire", "expire", "expire"]
+    world.clock.advance(1)
+    assert world.trip() is not None
+
+
 def test_every_change_is_an_event_with_the_whole_record(world: World) -> None:
     opened = world.trip()
     assert opened is not None
@@ -278,6 +306,11 @@ class BreakersLive(RuleBasedStateMachine):
     @rule(scope=SCOPES)
     def ask(self, scope: Scope) -> None:
         self.world.ask(scope.tool, scope.session)
+
+    @rule()
+    def expire(self) -> None:
+        self.world.clock.advance(1)
+        self.world.breakers.expire(self.world.clock() - 3_000_000_000, 9)
 
     @rule()
     def settle(self) -> None:
