@@ -19,7 +19,7 @@ from collector.joining import (
 )
 from collector.messages import Asked, Group, matching
 from collector.sessions import Node, Trace, nearest
-from collector.state import BLOCK, Process, State
+from collector.state import Process, State
 from collector.step import (
     Kind,
 )
@@ -271,8 +271,6 @@ class Calls:
         if group is not None:
             for call_id in gone.ids:
                 group.remember_id(call_id, keep)
-        self._state.entries.pop(gone.number, None)
-        self._state.changed.add(gone.number // BLOCK)
-        self._state.touched.pop(gone.number, None)
+        self._state.drop(gone)
         self._state.touch(keep)
         self._state.counters.joined += 1

@@ -28,6 +28,7 @@ class Entry:
     that model call, `answer` what was fed back. `step` is what was last said of it, None before. `trace_id`
     and `span_id` are of the record (or model call) that told of it first. `ids` are the call ids by which its
     conversation knows it; `earlier_ns` is when the last call ended that its conversation had before it.
+    `weight` is its size in bytes when something was last said of it.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Entry:
     convention: str = ""
     ids: tuple[str, ...] = ()
     earlier_ns: int = 0
+    weight: int = 0
 
 
 @lru_cache(maxsize=16384)

@@ -30,7 +30,7 @@ from collector.ordering import Window
 from collector.record import Record, records
 from collector.saying import Saying
 from collector.sessions import learn_session, remember
-from collector.state import MAX_ENTRIES, MAX_TRACES, Counters, State
+from collector.state import MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_TRACES, Counters, State
 from collector.step import StepEvent
 from collector.unrecorded import Unrecorded
 
@@ -46,9 +46,10 @@ class StepReader:
     `hold_ns` is how long a record waits for others (500 ms by default); None holds everything, at most
     `max_held` records, until `drain`: for recorded traces, where the final step is wanted at once. Clock
     times are nanoseconds and the caller's; two readers that are pushed the same at the same times say the
-    same. State is bounded by `max_traces` (and as many conversations) and `max_entries` calls; the least
-    recently touched go first and are counted. Records of equal identity count once when everything is held;
-    live, the filter before the spool sees to it.
+    same. State is bounded by `max_traces` (and as many conversations), the least recently touched go
+    first, and by `max_entries` calls that weigh `max_entry_bytes`, the oldest go first; what went is counted.
+    Records of equal identity count once when everything is held; live, the filter before the spool sees to
+    it.
     """
 
     def __init__(
@@ -58,10 +59,15 @@ class StepReader:
         max_held: int = 50_000,
         max_traces: int = MAX_TRACES,
         max_entries: int = MAX_ENTRIES,
+        max_entry_bytes: int = MAX_ENTRY_BYTES,
     ) -> None:
         self._window = Window(hold_ns, max_held)
         self._state = State(
-            live=hold_ns is not None, hold_ns=hold_ns or 0, max_traces=max_traces, max_entries=max_entries
+            live=hold_ns is not None,
+            hold_ns=hold_ns or 0,
+            max_traces=max_traces,
+            max_entries=max_entries,
+            max_entry_bytes=max_entry_bytes,
         )
         self._calls = Calls(self._state)
         self._models = Models(self._state, self._calls)
@@ -136,7 +142,9 @@ class StepReader:
                 state.counters.unwritable += 1
         pieces[_WINDOW] = self._frozen_window()
         waiting = list(state.waiting_groups)
-        pieces[_REST] = freeze([MAKE, waiting, state.next_number, state.now_ns, state.said])
+        pieces[_REST] = freeze(
+            [MAKE, waiting, state.next_number, state.now_ns, state.said, state.asked_bytes]
+        )
         return pieces
 
     def restore(self, pieces: Mapping[str, bytes]) -> None:
@@ -144,9 +152,10 @@ class StepReader:
         if not pieces:
             return
         state = self._state
-        make, waiting, number, now_ns, said = orjson.loads(pieces.get(_REST, b"[0,0,0,0,0]"))
+        make, *rest = orjson.loads(pieces.get(_REST, b"[0]"))
         if make != MAKE:
             raise ValueError(f"a reader's state of another make: {make}, not {MAKE}")
+        waiting, number, now_ns, said, asked_bytes = rest
         window, thawed = self._window.waiting, State()
         for key, piece in sorted(pieces.items(), key=lambda item: (len(item[0]), item[0])):
             if key == _WINDOW:
@@ -159,6 +168,8 @@ class StepReader:
         state.groups, state.processes = thawed.groups, thawed.processes
         state.waiting_groups = dict.fromkeys(waiting)
         state.next_number, state.now_ns, state.said = number, now_ns, said
+        state.asked_bytes = asked_bytes
+        state.entry_bytes = sum(entry.weight for entry in thawed.entries.values())
 
     def _frozen_window(self) -> bytes:
         """The records that wait; should one of them be one that cannot be written, those that can."""

@@ -70,6 +70,7 @@ class Saying:
         amended: list[StepAmended] = []
         entries.sort(key=attrgetter("start_ns", "number"))
         for entry in entries:
+            self._state.weigh(entry)
             if entry.only_part or (entry.wrapper and entry.step is None):
                 continue
             if entry.kind is Kind.TOOL_CALL and not entry.attempt_id:
@@ -84,6 +85,7 @@ class Saying:
         events.extend(self._first_said(new))
         events.extend(amended)
         events.extend(self._run_ends())
+        self._state.trim()
         return events
 
     def _first_said(self, entries: list[Entry]) -> Iterable[StepSeen]:

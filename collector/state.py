@@ -18,11 +18,14 @@ from collector.step import (
     SessionsMerged,
     StepEvent,
 )
+from collector.weighing import weight_of_asked, weight_of_entry
 
 MAX_TRACES: Final = 20_000
 MAX_GROUPS: Final = 20_000
 MAX_PROCESSES: Final = 4_096
 MAX_ENTRIES: Final = 50_000
+MAX_ENTRY_BYTES: Final = 128 * 1024**2  # of all entries, by estimate
+MAX_ASKED_BYTES: Final = 64 * 1024**2  # of all calls that wait for their own records
 BLOCK: Final = 32  # entries with neighbouring numbers that are written down together
 MAX_RECENT: Final = 128  # calls of one process that another instrumentation may tell of again
 
@@ -48,6 +51,7 @@ class Counters:
     forgotten_traces: int = 0
     forgotten_groups: int = 0
     forgotten_entries: int = 0
+    forgotten_asked: int = 0
     joined_too_late: int = 0
     resent: int = 0
     unreadable: int = 0
@@ -60,14 +64,17 @@ class State:
 
     `touched` are entries of which something is new; `waiting_groups` conversations with calls that only
     messages show; `hold_ns` how long such a call waits for its own record; `live` whether steps are said
-    as they come; `said` how many were. `changed` names what is to be written down: `t`, `g`, `p` and the name
-    of a trace, conversation or process, or the number of a block of entries.
+    as they come; `said` how many were. `entry_bytes` is what all entries weigh, `asked_bytes` what all calls
+    that wait for their own records weigh at most. `changed` names what is to be written down: `t`, `g`, `p`
+    and the name of a trace, conversation or process, or the number of a block of entries.
     """
 
     live: bool = True
     hold_ns: int = 0
     max_traces: int = MAX_TRACES
     max_entries: int = MAX_ENTRIES
+    max_entry_bytes: int = MAX_ENTRY_BYTES
+    max_asked_bytes: int = MAX_ASKED_BYTES
     traces: OrderedDict[str, Trace] = field(default_factory=OrderedDict)
     groups: OrderedDict[str, Group] = field(default_factory=OrderedDict)
     processes: OrderedDict[str, Process] = field(default_factory=OrderedDict)
@@ -79,6 +86,8 @@ class State:
     next_number: int = 0
     now_ns: int = 0
     said: int = 0
+    entry_bytes: int = 0
+    asked_bytes: int = 0
     changed: set[str | int] = field(default_factory=set)
     counters: Counters = field(default_factory=Counters)
 
@@ -188,11 +197,58 @@ class State:
         self.entries[entry.number] = entry
         self.changed.add(entry.number // BLOCK)
         if len(self.entries) > self.max_entries:
-            gone, _ = self.entries.popitem(last=False)
-            self.changed.add(gone // BLOCK)
-            self.touched.pop(gone, None)
-            self.counters.forgotten_entries += 1
+            self._forget_oldest()
         return entry
+
+    def weigh(self, entry: Entry) -> None:
+        """Note what an entry weighs now."""
+        before, entry.weight = entry.weight, weight_of_entry(entry)
+        self.entry_bytes += entry.weight - before
+
+    def drop(self, entry: Entry) -> None:
+        """Forget an entry."""
+        if self.entries.pop(entry.number, None) is not None:
+            self.entry_bytes -= entry.weight
+        self.changed.add(entry.number // BLOCK)
+        self.touched.pop(entry.number, None)
+
+    def trim(self) -> None:
+        """Forget the oldest entries, and the longest idle conversations' waiting calls, that are too heavy.
+
+        Only after what is new was said, so that nothing is forgotten unsaid.
+        """
+        while self.entry_bytes > self.max_entry_bytes and len(self.entries) > 1:
+            self._forget_oldest()
+        if self.asked_bytes > self.max_asked_bytes:
+            self._trim_asked()
+
+    def _forget_oldest(self) -> None:
+        oldest = next(iter(self.entries.values()))
+        self.drop(oldest)
+        # As after a restart: a conversation knows the ids of the calls that are remembered.
+        ids = self.groups[oldest.group].ids if oldest.group in self.groups else {}
+        for call_id in oldest.ids:
+            if ids.get(call_id) == oldest.number:
+                del ids[call_id]
+        self.counters.forgotten_entries += 1
+
+    def _trim_asked(self) -> None:
+        """Weigh all that waits; make room for a quarter more when it is too much."""
+        weights = {
+            name: sum([weight_of_asked(asked) for asked in group.pending])
+            for name, group in self.groups.items()
+            if group.pending
+        }
+        self.asked_bytes = sum(weights.values())
+        if self.asked_bytes <= self.max_asked_bytes:
+            return
+        for name, weight in weights.items():
+            if self.asked_bytes <= self.max_asked_bytes * 3 // 4:
+                break
+            self.counters.forgotten_asked += len(self.groups[name].pending)
+            self.groups[name].pending.clear()
+            self.changed.add(f"g{name}")
+            self.asked_bytes -= weight
 
     def add_part(self, entry: Entry, observation: Observation) -> None:
         """Take one more record into an entry and nothing else; it may end later than it had seemed."""
@@ -205,8 +261,6 @@ class State:
         """Take one more record into an entry."""
         self.add_part(entry, observation)
         self.touch(entry)
-        if entry.number in self.entries:
-            self.entries.move_to_end(entry.number)
         if trace is None or observation.is_log:
             return
         node = trace.nodes.get(observation.span_id)
@@ -237,6 +291,7 @@ class State:
     def wait(self, asked: Asked, group: Group) -> None:
         """Let a call that was asked for wait for its own record."""
         group.pending.append(asked)
+        self.asked_bytes += weight_of_asked(asked)
         self.waiting_groups[group.name] = None
         if len(group.pending) > MAX_PENDING:
             group.pending.pop(0)

@@ -26,7 +26,8 @@ from collector.joining import Entry
 from collector.keeping import frozen, gather_ids, thaw
 from collector.reader import StepReader
 from collector.state import State
-from collector.step import Json, Kind, Outcome, RunEnded, SessionsMerged, Step, StepEvent
+from collector.step import Json, Kind, Outcome, RunEnded, SessionsMerged, Step, StepEvent, StepSeen
+from collector.weighing import weight_of_entry
 
 FETCH = "fetch_page"
 FEW = [
@@ -178,6 +179,24 @@ def test_a_restored_state_of_another_make_is_refused() -> None:
     snapshot = StepReader().snapshot()
     with pytest.raises(ValueError, match="other fields"):
         StepReader().restore({**snapshot, "e1": b"[[1]]"})
+
+
+def test_content_is_bounded_by_its_bytes_and_nothing_is_forgotten_unsaid() -> None:
+    parts = [part for each in captures(RECORDED)[:8] for part in batches(each.folder)]
+    budget = 60_000
+    said = []
+    for reader in (StepReader(), StepReader(max_entry_bytes=budget)):
+        events: list[StepEvent] = []
+        for place, part in enumerate(parts):
+            events += reader.push(part, place * 1_000_000_000)
+            events += reader.advance(place * 1_000_000_000 + 900_000_000)
+        said.append({event.step.step_id for event in events if isinstance(event, StepSeen)})
+    assert reader.counters.forgotten_entries > 0
+    assert reader._state.entry_bytes <= budget
+    assert reader._state.entry_bytes == sum(map(weight_of_entry, reader._state.entries.values()))
+    assert said[0] <= said[1]  # an amendment of what was forgotten is a step once more
+    written = sum(len(piece) for key, piece in reader.snapshot().items() if key.startswith("e"))
+    assert written < 2 * budget
 
 
 def test_usage_is_counted_once_however_many_spans_tell_of_it() -> None:
