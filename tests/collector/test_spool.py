@@ -107,6 +107,25 @@ def test_a_piece_of_work_that_fails_takes_nobody_with_it(spool: Spool) -> None:
     assert spool.cursor("x") == 0
 
 
+def test_a_piece_of_work_that_fails_leaves_the_size_as_it_was(spool: Spool) -> None:
+    append(spool, batch(0))
+    size = spool.size
+
+    def fails(connection: sqlite3.Connection) -> None:
+        spool.add_derived(connection, "steps", 1, b"12345")
+        raise ValueError("after all")
+
+    with pytest.raises(ValueError, match="after all"):
+        spool.submit(fails).result(10)
+    assert spool.size == size
+
+
+def test_the_name_of_a_spool_stays_and_is_its_own(spool: Spool, path: Path, tmp_path: Path) -> None:
+    spool.close()
+    assert spool.name == Spool(path, SpoolLimits(), time.time_ns).name
+    assert spool.name != Spool(tmp_path / "other.db", SpoolLimits(), time.time_ns).name
+
+
 def test_a_full_spool_refuses_and_takes_again_when_both_readers_have_passed(path: Path) -> None:
     spool = Spool(path, SpoolLimits(max_bytes=1), time.time_ns)
     spool.start()
