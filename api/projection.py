@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from control import alerts, breakers
-from control.findings import finding_from_json
+from control.findings import CURSOR, finding_from_json
 from detectors.protocol import Finding
 from storage.rows import AlertRow, BreakerEventRow
 
@@ -25,23 +26,36 @@ class ControlEvent:
     created_ns: int
 
 
-def control_events(control_db: Path, table: str, after: int, upto: int, limit: int) -> list[ControlEvent]:
-    """Events after `after` and up to `upto`, in order; none while control has not made its database.
+class ControlFile:
+    """control.db, read only. Every method raises `sqlite3.Error` when it cannot be read now."""
 
-    Raises `sqlite3.Error` when the database cannot be read now.
-    """
-    if not control_db.exists():
-        return []
-    connection = sqlite3.connect(f"file:{control_db}?mode=ro", uri=True, timeout=BUSY_TIMEOUT)
-    try:
-        rows = connection.execute(
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def identity(self) -> str | None:
+        """Its random id; positions in another file mean nothing in this. None while it is not made yet."""
+        rows = self._read("SELECT id FROM identity", ())
+        return str(rows[0][0]) if rows else None
+
+    def events(self, table: str, after: int, upto: int, limit: int) -> list[ControlEvent]:
+        """Events after `after` and up to `upto`, in order."""
+        rows = self._read(
             f"SELECT seq, event, payload, created_ns FROM {table}"  # noqa: S608 - our own table names
             " WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
             (after, upto, limit),
-        ).fetchall()
-    finally:
-        connection.close()
-    return [ControlEvent(*row) for row in rows]
+        )
+        return [ControlEvent(*row) for row in rows]
+
+    def findings_read(self, spool: str) -> int:
+        """How far control has read the findings of the spool of this identity; 0 when it read none of it."""
+        rows = self._read("SELECT position FROM cursors WHERE name = ? AND source = ?", (CURSOR, spool))
+        return int(rows[0][0]) if rows else 0
+
+    def _read(self, sql: str, values: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
+        if not self._path.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=BUSY_TIMEOUT)) as file:
+            return file.execute(sql, values).fetchall()
 
 
 def finding(payload: str) -> Finding:

@@ -11,7 +11,6 @@ import logging
 import sqlite3
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ import pyarrow as pa
 
 from api.detection import move_cursor
 from api.metrics import IngestMetrics
-from api.projection import ControlEvent, alert_row, breaker_row, control_events, finding
+from api.projection import ControlEvent, ControlFile, alert_row, breaker_row, finding
 from collector.batch import Signal
 from collector.consumer import Rejected, Unavailable
 from collector.spool import DamagedError, Spool
@@ -41,6 +40,7 @@ AFTER_A_PERSON: Final = 30.0  # seconds; until somebody has looked
 LAST_INSERT: Final = 8.0  # seconds that the insert under way at the end may take
 WAIT: Final = 0.2
 ROWS_PER_PROJECTION: Final = 1_000
+_NO_END: Final = 2**62
 T = TypeVar("T")
 _TABLES: Final = {Signal.TRACES: "otel_traces", Signal.LOGS: "otel_logs"}
 
@@ -80,9 +80,16 @@ class FlushPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Shipment:
+    """Rows on their way. `name` is their cursor's: the table, and whose positions they are if not ours."""
+
     name: str
     first: int
     last: int
+
+    @property
+    def table(self) -> str:
+        """The table that they go to."""
+        return self.name.partition(":")[0]
 
 
 class ShippingLoop:
@@ -100,7 +107,7 @@ class ShippingLoop:
     ) -> None:
         self._spool = spool
         self._connect = connect
-        self._control_db = control_db
+        self._control = ControlFile(control_db)
         self._metrics = metrics
         self._policy = policy
         self._all_readers = readers
@@ -109,7 +116,6 @@ class ShippingLoop:
         self._warned = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
-        self._name = ""
         self.failed: BaseException | None = None
 
     def start(self) -> None:
@@ -140,7 +146,6 @@ class ShippingLoop:
             stopping = self._stopping.is_set()
             idle = True
             try:
-                self._name = self._name or self._spool_name()
                 self._writer()
                 due = stopping or time.monotonic() - flushed >= self._policy.interval
                 if due or self._waiting_rows() >= self._policy.rows:
@@ -198,29 +203,20 @@ class ShippingLoop:
                 raise Unavailable(f"it cannot be used: {error}", AFTER_A_PERSON) from error
         return self._store
 
-    def _spool_name(self) -> str:
-        """This spool file's identity, part of every token: a new spool never repeats an old one's."""
-        row = self._spool.reader.execute("SELECT value FROM state WHERE key = 'name'").fetchone()
-        if row is not None:
-            return str(row[0].decode())
-        name = uuid.uuid4().hex
-
-        def run(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT INTO state (key, value) VALUES ('name', ?)", (name.encode(),))
-
-        self._spool.submit(run).result()
-        return name
-
     def _waiting_rows(self) -> int:
         return sum(rows for _, _, rows, _ in self._spool.heads(self._spool.cursor(CURSOR)))
 
-    def _plan(self, name: str, choose: Callable[[int], tuple[int, int] | None]) -> _Shipment | None:
-        """The shipment that was under way, or a new one, written down."""
+    def _planned(self, name: str) -> _Shipment | None:
         row = self._spool.reader.execute(
             "SELECT first, last FROM shipments WHERE name = ?", (name,)
         ).fetchone()
-        if row is not None:
-            return _Shipment(name, row[0], row[1])
+        return None if row is None else _Shipment(name, row[0], row[1])
+
+    def _plan(self, name: str, choose: Callable[[int], tuple[int, int] | None]) -> _Shipment | None:
+        """The shipment that was under way, or a new one, written down."""
+        planned = self._planned(name)
+        if planned is not None:
+            return planned
         chosen = choose(self._spool.cursor(name))
         if chosen is None:
             return None
@@ -244,7 +240,8 @@ class ShippingLoop:
         self._spool.submit(run).result()
 
     def _token(self, shipment: _Shipment, part: str = "") -> str:
-        return f"{self._name}-{shipment.name}{part}-{shipment.first}-{shipment.last}"
+        """What the store knows a shipment by; with the spool's name, so that a new one never repeats it."""
+        return f"{self._spool.name}-{shipment.name}{part}-{shipment.first}-{shipment.last}"
 
     def _choose_batches(self, after: int) -> tuple[int, int] | None:
         rows, first, last = 0, 0, 0
@@ -316,7 +313,7 @@ class ShippingLoop:
             "SELECT seq, kind, rows, payload FROM derived ORDER BY seq LIMIT 8"
         ).fetchall()
         for seq, kind, count, payload in rows:
-            token, insert = f"{self._name}-{kind}-{seq}", partial(self._writer().insert_packed, kind)
+            token, insert = f"{self._spool.name}-{kind}-{seq}", partial(self._writer().insert_packed, kind)
             try:
                 self._insert_rows(kind, insert, _unpacked(payload), token)
             except DamagedError as error:
@@ -346,22 +343,38 @@ class ShippingLoop:
             lambda w, payloads, token: w.insert_findings([finding(payload) for payload in payloads], token),
             str.encode,
         )
+        if self._spool.too_many_findings():
+            self._forget_findings(shipment.last)
         return True
+
+    def _forget_findings(self, shipped: int) -> None:
+        """Let go of findings that control has decided on, too; of none while that cannot be told."""
+        try:
+            decided = self._control.findings_read(self._spool.name)
+        except sqlite3.Error as error:
+            logger.debug("control.db is not readable: %s", error)
+            return
+        forget = partial(self._spool.forget_findings, upto=min(shipped, decided))
+        self._spool.submit(forget).result()
 
     def _project(self, table: str, insert: Callable[[Store, Sequence[ControlEvent], str], None]) -> bool:
         """Copy new events of control.db into the store."""
-        row = self._spool.reader.execute("SELECT last FROM shipments WHERE name = ?", (table,)).fetchone()
-        upto = row[0] if row is not None else 2**62
         try:
-            events = control_events(
-                self._control_db, table, self._spool.cursor(table), upto, ROWS_PER_PROJECTION
-            )
+            control = self._control.identity()
+            if control is None:
+                return False
+            name = f"{table}:{control}"
+            planned = self._planned(name)
+            upto = planned.last if planned is not None else _NO_END
+            events = self._control.events(table, self._spool.cursor(name), upto, ROWS_PER_PROJECTION)
         except sqlite3.Error as error:
             logger.debug("control.db is not readable yet: %s", error)
             return False
+        if not events and planned is not None:  # control has let go of them since
+            self._arrived(planned)
         if not events:
             return False
-        shipment = self._plan(table, lambda _: (events[0].seq, events[-1].seq))
+        shipment = self._plan(name, lambda _: (events[0].seq, events[-1].seq))
         if shipment is None:
             return False
         self._insert_all(shipment, events, insert, lambda event: event.payload.encode())
@@ -374,7 +387,7 @@ class ShippingLoop:
         insert: Callable[[Store, Sequence[T], str], None],
         plain: Callable[[T], bytes],
     ) -> None:
-        self._insert_some(shipment.name, rows, partial(insert, self._writer()), plain, self._token(shipment))
+        self._insert_some(shipment.table, rows, partial(insert, self._writer()), plain, self._token(shipment))
         self._arrived(shipment)
 
     def _insert_some(

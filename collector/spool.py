@@ -16,6 +16,7 @@ import queue
 import sqlite3
 import threading
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -55,6 +56,7 @@ RETRY_AFTER_ERROR: Final = 2.0
 CACHE_BYTES: Final = 48 * 1024 * 1024
 GROUP: Final = 64  # pieces of work in one commit
 FINDINGS_KEPT: Final = 100_000
+_FORGOTTEN_AT_ONCE: Final = 10_000
 _IDENTITY_BYTES: Final = 8
 _LOADED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of identities
 
@@ -113,6 +115,16 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _name(connection: sqlite3.Connection) -> str:
+    """The identity of a spool file, random and given once: positions in another file mean nothing in this."""
+    row = connection.execute("SELECT value FROM state WHERE key = 'name'").fetchone()
+    if row is not None:
+        return str(row[0].decode())
+    name = uuid.uuid4().hex
+    connection.execute("INSERT INTO state (key, value) VALUES ('name', ?)", (name.encode(),))
+    return name
+
+
 def _identities(connection: sqlite3.Connection, limits: SpoolLimits) -> SeenIdentities:
     """The identities of the spool, the newest that there is room for.
 
@@ -141,7 +153,10 @@ def _identities(connection: sqlite3.Connection, limits: SpoolLimits) -> SeenIden
 
 
 class Spool:
-    """See the module. Call `start` before use; `close` waits for what was handed in."""
+    """See the module. Call `start` before use; `close` waits for what was handed in.
+
+    `name` is the identity of the file, equal for all who ever open it.
+    """
 
     def __init__(self, path: Path, limits: SpoolLimits, now_ns: Callable[[], int]) -> None:
         self._path = path
@@ -160,6 +175,7 @@ class Spool:
         self._closing = False
         self._refuse_until = 0.0
         self.failed: BaseException | None = None
+        self.name = ""
         self._writer = self._open()
         self._readers = threading.local()
 
@@ -169,6 +185,7 @@ class Spool:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+            self.name = _name(connection)
             self._size = connection.execute(
                 "SELECT (SELECT coalesce(sum(length(payload)), 0) FROM batches)"
                 " + (SELECT coalesce(sum(length(payload)), 0) FROM derived)"
@@ -316,6 +333,7 @@ class Spool:
 
     def _attempt(self, work: _Work[object]) -> tuple[object, BaseException | None]:
         self._writer.execute("SAVEPOINT piece")
+        size = self._size
         try:
             result = work.run(self._writer)
         except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError) as error:
@@ -329,6 +347,7 @@ class Spool:
             return result, None
         self._writer.execute("ROLLBACK TO piece")
         self._writer.execute("RELEASE piece")
+        self._size = size
         return None, failure
 
     def _forget_uncommitted(self) -> None:
@@ -351,8 +370,21 @@ class Spool:
             " WHERE seq IN (SELECT seq FROM identities WHERE received_ns < ? ORDER BY seq LIMIT 1000)",
             (horizon,),
         )
-        self._writer.execute(
-            "DELETE FROM findings WHERE seq <= (SELECT max(seq) FROM findings) - ?", (FINDINGS_KEPT,)
+
+    def too_many_findings(self) -> bool:
+        """Whether there are more than those that are always kept."""
+        row = self.reader.execute("SELECT max(seq) - min(seq) FROM findings").fetchone()
+        return row[0] is not None and row[0] >= FINDINGS_KEPT
+
+    def forget_findings(self, connection: sqlite3.Connection, upto: int) -> None:
+        """Within a piece of work: delete findings up to and with `upto`, but none of the newest.
+
+        `upto` is what all readers have passed: a finding that control never saw is an alert that nobody gets.
+        """
+        connection.execute(
+            "DELETE FROM findings WHERE seq IN (SELECT seq FROM findings"
+            " WHERE seq <= min(?, (SELECT max(seq) FROM findings) - ?) ORDER BY seq LIMIT ?)",
+            (upto, FINDINGS_KEPT, _FORGOTTEN_AT_ONCE),
         )
 
     def release(self, connection: sqlite3.Connection, readers: Sequence[str]) -> None:

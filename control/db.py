@@ -252,12 +252,18 @@ def get_cursor(connection: sqlite3.Connection | Transaction, name: str) -> int:
     return 0 if row is None else int(row["position"])
 
 
-def set_cursor(tx: Transaction, name: str, position: int) -> None:
-    """Remember how far the named reader has come, together with what it decided."""
+def get_cursor_source(connection: sqlite3.Connection | Transaction, name: str) -> str:
+    """Return the identity of the file that the named reader's position belongs to; empty when not known."""
+    row: Any = connection.execute("SELECT source FROM cursors WHERE name = ?", (name,)).fetchone()
+    return "" if row is None else str(row["source"])
+
+
+def set_cursor(tx: Transaction, name: str, position: int, source: str = "") -> None:
+    """Remember how far the named reader has come in the file of this identity, with what it decided."""
     tx.execute(
-        "INSERT INTO cursors (name, position) VALUES (?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET position = excluded.position",
-        (name, position),
+        "INSERT INTO cursors (name, position, source) VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET position = excluded.position, source = excluded.source",
+        (name, position, source),
     )
 
 

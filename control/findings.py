@@ -87,6 +87,17 @@ class SpoolFindings:
             return None
         return 0 if row is None else int(row[0])
 
+    def identity(self) -> str | None:
+        """Return the spool's random id, empty when it has none yet; None when it cannot be told now."""
+        if not self._attached():
+            return None
+        assert self._connection is not None  # noqa: S101 - narrows the type that _attached established
+        try:
+            row = self._connection.execute("SELECT value FROM state WHERE key = 'name'").fetchone()
+        except sqlite3.Error:
+            return None
+        return "" if row is None else str(row[0].decode())
+
     def close(self) -> None:
         """Let go of the file."""
         self._detach("nothing: closed")

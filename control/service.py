@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from control import alerts
 from control.alerts import AlertEvent
 from control.breakers import Event, State, breakers_of
-from control.db import get_cursor, set_cursor
+from control.db import get_cursor, get_cursor_source, set_cursor
 from control.findings import CURSOR, MalformedFinding, finding_from_json, remember_finding
 from control.notices import message_id, notice
 from control.notifiers.protocol import Message
@@ -81,6 +81,7 @@ class Control:
         self._now_ns = now_ns
         with db.reading() as connection:
             self._cursor = get_cursor(connection, CURSOR)
+            self._spool = get_cursor_source(connection, CURSOR)
         self._checked_generation = 0
         self._show_open_breakers()
 
@@ -93,13 +94,13 @@ class Control:
         """Decide about the next batch of findings; return how many rows were read."""
         rows = self._source.poll(self._cursor)
         if self._source.generation != self._checked_generation:
-            rows = self._from_the_start_of_a_new_spool() or rows
+            rows = self._checked(rows)
         if not rows:
             return 0
         with self.db.transaction() as tx:
             for row in rows:
                 self._decide_row(tx, row)
-            set_cursor(tx, CURSOR, rows[-1].seq)
+            set_cursor(tx, CURSOR, rows[-1].seq, self._spool)
         self._cursor = rows[-1].seq
         return len(rows)
 
@@ -153,14 +154,20 @@ class Control:
         if ended or breakers:
             _log.info("%d alerts and %d breakers were unused for long and ended", len(ended), len(breakers))
 
-    def _from_the_start_of_a_new_spool(self) -> list[SpoolRow]:
-        """Read anew when the spool is younger than our cursor: decisions are known by id and revision."""
-        last = self._source.last_position()
-        if last is None:
+    def _checked(self, rows: list[SpoolRow]) -> list[SpoolRow]:
+        """Read anew when the spool is not the one that our cursor belongs to, or younger than it.
+
+        That decides nothing twice: decisions are known by id and revision. Nothing is read while it cannot be
+        told which spool it is.
+        """
+        generation = self._source.generation
+        last, name = self._source.last_position(), self._source.identity()
+        if last is None or name is None or self._source.generation != generation:
             return []
-        self._checked_generation = self._source.generation
-        if last >= self._cursor:
-            return []
+        self._checked_generation = generation
+        known, self._spool = self._spool, name
+        if last >= self._cursor and known in ("", name):
+            return rows
         _log.warning(
             "the spool is a new one: it is at %d, we were at %d; reading it anew", last, self._cursor
         )

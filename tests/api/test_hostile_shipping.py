@@ -8,6 +8,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,9 +26,13 @@ from collector import ipc
 from collector.batch import Signal
 from collector.consumer import Rejected, Unavailable
 from collector.spool import Spool, SpoolLimits
+from control.alerts import take_finding
+from control.db import ControlDb, set_cursor
+from control.findings import CURSOR
 from detectors.protocol import Finding
 from storage.migrate import SchemaError
 from storage.rows import AlertRow, BreakerEventRow
+from tests.control.support import STUCK
 
 PATIENCE = 10.0
 
@@ -37,6 +43,8 @@ class Shelf:
     def __init__(self, poison: str = "") -> None:
         self.spans: list[str] = []
         self.findings: list[str] = []
+        self.alerts: list[str] = []
+        self.tokens: set[str] = set()
         self.go_on = threading.Event()
         self.go_on.set()
         self._poison = poison
@@ -60,7 +68,10 @@ class Shelf:
         self.findings += [finding.id for finding in findings]
 
     def insert_alerts(self, rows: Sequence[AlertRow], token: str) -> None:
-        """Take nothing: there is no control.db here."""
+        assert token
+        if token not in self.tokens:
+            self.alerts += [row.finding_id for row in rows]
+        self.tokens.add(token)
 
     def insert_breaker_events(self, rows: Sequence[BreakerEventRow], token: str) -> None:
         """Take nothing: there is no control.db here."""
@@ -89,11 +100,11 @@ class Rig:
         assert batch is not None
         self.spool.append(batch, ipc.encode(batch)).result(10)
 
-    def spool_findings(self, *payloads: str) -> None:
+    def spool_findings(self, *payloads: str, first: int = 0) -> None:
         def run(connection: sqlite3.Connection) -> None:
             connection.executemany(
                 "INSERT INTO findings (id, revision, payload, created_ns) VALUES (?, 0, ?, 0)",
-                [(f"row {number}", payload) for number, payload in enumerate(payloads)],
+                [(f"row {number}", payload) for number, payload in enumerate(payloads, first)],
             )
 
         self.spool.submit(run).result(10)
@@ -203,3 +214,68 @@ def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch
     shelf.go_on.set()
     until(rig.loop.stop)
     rig.spool.close()
+
+
+def fire(control: ControlDb, name: str) -> None:
+    with control.transaction() as tx:
+        take_finding(tx, replace(STUCK, id=name), (), time.time_ns())
+
+
+def test_a_replaced_control_db_is_copied_from_its_start(tmp_path: Path) -> None:
+    shelf = Shelf()
+    rig = Rig(tmp_path, lambda: shelf)
+    rig.loop.start()
+    with closing(ControlDb(tmp_path / "control.db")) as control:
+        fire(control, "old")
+        until(lambda: shelf.alerts == ["old"])
+    for file in tmp_path.glob("control.db*"):
+        file.unlink()
+    with closing(ControlDb(tmp_path / "control.db")) as control:
+        fire(control, "new")
+        until(lambda: shelf.alerts == ["old", "new"])
+    rig.end()
+
+
+def test_a_shipment_whose_events_control_has_let_go_of_holds_up_no_other(tmp_path: Path) -> None:
+    shelf = Shelf()
+    rig = Rig(tmp_path, lambda: shelf)
+    with closing(ControlDb(tmp_path / "control.db")) as control:
+        fire(control, "forgotten")
+        with control.transaction() as tx:
+            (identity,) = tx.execute("SELECT id FROM identity").fetchone()
+            tx.execute("DELETE FROM alert_events")
+        planned = (f"alert_events:{identity}", 1, 1)
+
+        def plan(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO shipments (name, first, last) VALUES (?, ?, ?)", planned)
+
+        rig.spool.submit(plan).result(10)
+        fire(control, "kept")
+        rig.loop.start()
+        until(lambda: shelf.alerts == ["kept"])
+    assert rig.spool.reader.execute("SELECT count(*) FROM shipments").fetchone()[0] == 0
+    rig.end()
+
+
+def test_findings_are_kept_until_control_has_decided_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.spool.FINDINGS_KEPT", 2)
+    shelf = Shelf()
+    rig = Rig(tmp_path, lambda: shelf)
+
+    def left() -> list[int]:
+        return [row[0] for row in rig.spool.reader.execute("SELECT seq FROM findings ORDER BY seq")]
+
+    rig.spool_findings(*(a_finding(f"f{n}") for n in range(1, 6)), first=1)
+    rig.loop.start()
+    until(lambda: len(shelf.findings) == 5)
+    with closing(ControlDb(tmp_path / "control.db")) as control:
+        for position, source, number in ((5, "another spool", 6), (4, rig.spool.name, 7)):
+            assert left() == list(range(1, number))
+            with control.transaction() as tx:
+                set_cursor(tx, CURSOR, position, source)
+            rig.spool_findings(a_finding(f"f{number}"), first=number)
+            until(lambda number=number: len(shelf.findings) == number)  # type: ignore[misc]  # bound now
+        until(lambda: left() == [5, 6, 7])
+    rig.end()

@@ -9,6 +9,7 @@ import json
 import sqlite3
 import threading
 import time
+import uuid
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -88,6 +89,9 @@ class Spool:
                 "CREATE TABLE findings (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, revision INTEGER, "
                 "payload TEXT, created_ns INTEGER, UNIQUE (id, revision))"
             )
+            connection.execute("CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+            with connection:
+                connection.execute("INSERT INTO state VALUES ('name', ?)", (uuid.uuid4().hex.encode(),))
 
     def add(self, *findings: Finding) -> None:
         with closing(sqlite3.connect(self.path)) as connection, connection:

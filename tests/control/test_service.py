@@ -120,6 +120,22 @@ def test_a_replaced_spool_is_read_anew_and_nothing_is_decided_twice(
     assert pending(parts) == [f"msg_{STUCK.id}_1_firing"]
 
 
+def test_a_replaced_spool_that_has_more_findings_than_were_read_is_read_from_its_start(
+    tmp_path: Path, parts: Parts, spool: Spool, clock: ManualClock
+) -> None:
+    spool.add(STUCK)
+    parts.decide_all()
+    parts.close()
+    for file in tmp_path.glob("spool.db*"):
+        file.unlink()
+    Spool(tmp_path / "spool.db", clock).add(another(1), another(2), another(3))
+    with closing(Parts(tmp_path, policy=HALT, clock=clock)) as again:
+        again.decide_all()
+        assert sorted(firing(again)) == sorted([STUCK.id, *(another(n).id for n in (1, 2, 3))])
+    with closing(Parts(tmp_path, policy=HALT, clock=clock)) as restarted:
+        assert restarted.control.step() == 0
+
+
 def test_rows_that_are_no_findings_are_passed_over_and_counted(parts: Parts, spool: Spool) -> None:
     spool.add_raw("{")
     spool.add(STUCK)
