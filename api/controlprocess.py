@@ -53,6 +53,13 @@ _STALLED_S: Final = 10.0
 _PEER_TIMEOUT_S: Final = 1.0
 _BODY_TIMEOUT_S: Final = 10.0
 _SWITCH_INTERVAL_S: Final = 0.0005
+_INGEST: Final = "ingest"
+# What ingest's metrics say when it is not well (`api/metrics.py`), and what that means.
+_REFUSES: Final = {
+    'recloser_spool_refuses{reason="disk"} 1.0': "the disk to take writes; requests are refused",
+    'recloser_spool_refuses{reason="full"} 1.0': "room in the full spool; requests are refused",
+}
+_STORE_AWAY: Final = "recloser_store_up 0.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +129,7 @@ class ControlProcess:
             registry=registry,
             now_ns=time.time_ns,
             probes={"control": self._probe} | {peer.name: _peer_probe(peer) for peer in options.peers},
+            asides=_asides(options.peers),
             metrics_sources=tuple(_peer_metrics(peer) for peer in options.peers),
         )
 
@@ -211,7 +219,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
             )
             for hook in settings["webhooks"]
         ),
-        peers=(Peer(name="ingest", metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),),
+        peers=(Peer(name=_INGEST, metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),),
     )
 
 
@@ -320,6 +328,21 @@ def _peer_probe(peer: Peer) -> Probe:
             answer = httpx.get(peer.metrics_url, timeout=_PEER_TIMEOUT_S, trust_env=False)
         except httpx.HTTPError as error:
             return f"{peer.name} to answer ({type(error).__name__})"
-        return None if answer.is_success else f"{peer.name} to be well (HTTP {answer.status_code})"
+        if not answer.is_success:
+            return f"{peer.name} to be well (HTTP {answer.status_code})"
+        lines = answer.text.splitlines()
+        return next((reason for line, reason in _REFUSES.items() if line in lines), None)
 
     return waiting_for
+
+
+def _asides(peers: tuple[Peer, ...]) -> Mapping[str, Probe]:
+    return next(({"store": _store_aside(peer)} for peer in peers if peer.name == _INGEST), {})
+
+
+def _store_aside(ingest: Peer) -> Probe:
+    def away() -> str | None:
+        lines = _peer_metrics(ingest)().decode(errors="replace").splitlines()
+        return "away; spans wait in the spool" if _STORE_AWAY in lines else None
+
+    return away

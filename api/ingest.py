@@ -57,6 +57,7 @@ KEEP_ALIVE: Final = 75  # seconds
 GRACE: Final = 5.0  # seconds for requests under way at the end
 ROOM_FOR_SCHEMA: Final = 64 * 1024**2  # bytes
 FULL_DISK_PAUSE: Final = 5.0  # seconds
+RETRY_WRITE: Final = 10.0  # seconds; whoever heeds readiness sends nothing that would try
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +200,18 @@ class IngestProcess:
 
     async def _watch(self, stopping: asyncio.Event, http: asyncio.Task[None]) -> None:
         """Until asked to stop; a loop that failed ends the process, the supervisor starts a new one."""
+        tried = 0.0
         while not stopping.is_set():
             if self._spool.failed or self._detection.failed or self._shipping.failed or http.done():
                 logging.shutdown()
                 os._exit(70)
             self._metrics.spool_bytes.set(self._spool.size)
             self._metrics.identities.set(self._spool.known_identities)
+            self._metrics.spool_refuses.labels("full").set(self._spool.full)
+            self._metrics.spool_refuses.labels("disk").set(self._spool.cannot_write)
+            if self._spool.cannot_write and time.monotonic() - tried >= RETRY_WRITE:
+                tried = time.monotonic()
+                self._spool.try_to_write()
             try:
                 await asyncio.wait_for(stopping.wait(), 0.25)
             except TimeoutError:

@@ -98,6 +98,12 @@ class IngestMetrics:
         self.spool_bytes = Gauge(
             "recloser_spool_bytes", "Payload bytes waiting in the spool", registry=registry
         )
+        self.spool_refuses = Gauge(
+            "recloser_spool_refuses",
+            "1 while requests are refused because the spool is full or its disk takes nothing",
+            ["reason"],
+            registry=registry,
+        )
         self.identities = Gauge("recloser_known_identities", "Span identities remembered", registry=registry)
         self.evicted_scopes = Gauge(
             "recloser_evicted_scopes", "Scopes given up for memory", registry=registry

@@ -21,11 +21,15 @@ MetricsSource: TypeAlias = Callable[[], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """`probes` are asked by `/readyz`; `metrics_sources` are appended to `/metrics`."""
+    """`probes` are asked by `/readyz`; `metrics_sources` are appended to `/metrics`.
+
+    What the probes in `asides` say is shown by `/readyz`, too, and keeps nobody from being ready.
+    """
 
     control: Control
     authority: Authority
     registry: CollectorRegistry
     now_ns: Callable[[], int]
     probes: Mapping[str, Probe] = field(default_factory=dict)
+    asides: Mapping[str, Probe] = field(default_factory=dict)
     metrics_sources: tuple[MetricsSource, ...] = ()

@@ -174,6 +174,7 @@ class Spool:
         self._since_trim = 0
         self._closing = False
         self._refuse_until = 0.0
+        self._cannot_write = False
         self.failed: BaseException | None = None
         self.name = ""
         self._writer = self._open()
@@ -221,11 +222,29 @@ class Spool:
         """How many span identities are remembered."""
         return len(self._seen)
 
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for more batches."""
+        return self._size >= self._limits.max_bytes
+
+    @property
+    def cannot_write(self) -> bool:
+        """Whether the last commit failed; `try_to_write` finds out whether the next one would."""
+        return self._cannot_write
+
+    def try_to_write(self) -> None:
+        """Commit something small, without waiting for it."""
+
+        def run(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES ('tried', ?)", (b"",))
+
+        self.submit(run)
+
     def check_room(self) -> None:
         """Raise `Unavailable` when nothing more may be taken."""
         if self._closing:
             raise Unavailable("shutting down", RETRY_AFTER_ERROR)
-        if self._size >= self._limits.max_bytes:
+        if self.full:
             raise Unavailable("the spool is full; the store is not keeping up", RETRY_AFTER_FULL)
         if time.monotonic() < self._refuse_until:
             raise Unavailable("the spool cannot write", RETRY_AFTER_ERROR)
@@ -316,12 +335,14 @@ class Spool:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
             self._size = before
+            self._cannot_write = True
             self._forget_uncommitted()
             # A failure costs the reading of all identities: refuse for a moment without a try.
             self._refuse_until = time.monotonic() + RETRY_AFTER_ERROR / 2
             for work in group:
                 work.future.set_exception(Unavailable(f"the spool cannot write: {error}", RETRY_AFTER_ERROR))
             return
+        self._cannot_write = False
         for work, result, failure in done:
             if failure is None:
                 work.future.set_result(result)

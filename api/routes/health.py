@@ -8,7 +8,9 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 if TYPE_CHECKING:
-    from api.services import Services
+    from collections.abc import Mapping
+
+    from api.services import Probe, Services
 
 
 class Health(BaseModel):
@@ -22,6 +24,9 @@ class Readiness(BaseModel):
 
     status: str = Field(description="`ready` or `waiting`.")
     waiting_for: dict[str, str] = Field(description="By part: what it waits for. Empty when ready.")
+    degraded: dict[str, str] = Field(
+        description="By part: what is not well and keeps nothing from being ready."
+    )
 
 
 def router(services: Services) -> APIRouter:
@@ -40,9 +45,13 @@ def router(services: Services) -> APIRouter:
     )
     def readyz(response: Response) -> Readiness:
         """Ask every part what it waits for."""
-        waiting = {name: reason for name, probe in services.probes.items() if (reason := probe()) is not None}
+        waiting, degraded = _said(services.probes), _said(services.asides)
         if waiting:
             response.status_code = 503
-        return Readiness(status="waiting" if waiting else "ready", waiting_for=waiting)
+        return Readiness(status="waiting" if waiting else "ready", waiting_for=waiting, degraded=degraded)
 
     return routes
+
+
+def _said(probes: Mapping[str, Probe]) -> dict[str, str]:
+    return {name: reason for name, probe in probes.items() if (reason := probe()) is not None}

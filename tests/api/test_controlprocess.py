@@ -9,12 +9,14 @@ from typing import Final
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from pydantic import SecretStr
 
 from api.auth import Token, Verb
 from api.config import PolicyRule, Settings, Webhook, to_json
 from api.config import Token as ApiToken
 from api.controlprocess import ControlOptions, ControlProcess, Peer, options_from
+from api.metrics import IngestMetrics
 from control.policy import Action, Reach
 from detectors.protocol import Severity
 from tests.control.support import SECRET, Receiver, receiving
@@ -108,6 +110,36 @@ def test_it_waits_for_the_spool_and_for_the_other_processes(tmp_path: Path, rece
     }
     assert [source() for source in process.services.metrics_sources] == [b"", b""]
     assert process.services.probes["control"]() == "the control loop to go on"
+
+
+def test_it_says_why_ingest_takes_nothing_and_that_the_store_is_away(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    metrics = IngestMetrics(CollectorRegistry())
+    process = ControlProcess(
+        ControlOptions(
+            spool_path=tmp_path / "spool.db",
+            control_path=tmp_path / "control.db",
+            peers=(Peer(name="ingest", metrics_url=receiver.url),),
+        )
+    )
+
+    def said() -> tuple[str | None, str | None]:
+        receiver.page = generate_latest(metrics.registry)
+        return process.services.probes["ingest"](), process.services.asides["store"]()
+
+    try:
+        assert said() == (None, "away; spans wait in the spool")
+        metrics.store_up.set(1)
+        for reason, word in (("full", "full spool"), ("disk", "disk")):
+            metrics.spool_refuses.labels(reason).set(True)
+            waits, away = said()
+            assert word in str(waits)
+            assert away is None
+            metrics.spool_refuses.labels(reason).set(False)
+        assert said() == (None, None)
+    finally:
+        process.stop()
 
 
 def test_the_port_in_use_is_an_error_and_lets_go_of_the_file(tmp_path: Path, receiver: Receiver) -> None:

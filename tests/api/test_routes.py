@@ -176,7 +176,7 @@ def test_the_process_says_that_it_lives_and_what_it_waits_for(api: Api) -> None:
     assert (waiting.status_code, waiting.json()["status"]) == (503, "waiting")
     api.parts.control.step()
     ready = api.ask("GET", "/readyz")
-    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "waiting_for": {}})
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "waiting_for": {}, "degraded": {}})
 
 
 def test_metrics_are_those_of_all_processes(api: Api) -> None:

@@ -165,6 +165,10 @@ def test_senders_are_refused_for_a_moment_after_the_disk_took_nothing(spool: Spo
         append(spool, batch(0, 20_000))
     with pytest.raises(Unavailable, match="cannot write"):
         spool.check_room()
+    assert spool.cannot_write
+    spool.try_to_write()
+    spool.submit(lambda _: None).result(10)
+    assert not spool.cannot_write
 
 
 def test_a_sender_that_goes_away_meanwhile_harms_nobody(spool: Spool) -> None:

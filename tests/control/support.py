@@ -194,6 +194,7 @@ class Receiver:
     def __init__(self) -> None:
         self.received: list[Received] = []
         self.script: list[Reply] = []
+        self.page = b""
         self._changed = threading.Condition()
         receiver = self
 
@@ -217,6 +218,7 @@ class Receiver:
                 receiver._take(Received({"followed": "redirect"}, b""))
                 self.send_response(200)
                 self.end_headers()
+                self.wfile.write(receiver.page)
 
             def log_message(self, *_args: object) -> None:
                 """Say nothing."""
