@@ -185,8 +185,11 @@ class Calls:
         """Tie a call to the part of a model message that asked for it."""
         entry.ask, entry.asked_by = asked.ask, asked.by
         entry.answer = entry.answer or asked.answer
+        own = self._state.groups.get(entry.group, group)
         for call_id in (asked.ask.call_id, *asked.aliases):
             group.remember_id(call_id, entry)
+            own.remember_id(call_id, entry)
+        self._state.changed.add(f"g{own.name}")
         self._state.touch(entry)
 
     def _decided(self, observation: Observation, group: Group) -> None:

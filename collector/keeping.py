@@ -11,15 +11,18 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from collector.conventions.observation import Answer, Ask, ModelFacts, Observation, Telling, ToolFacts
 from collector.freezing import Shape, by_name, each_of, field_names, freeze, maybe, parsed, recent
 from collector.joining import Entry, arguments_known, result_text
 from collector.messages import MAX_CALLS, MAX_MODELS, Asked, Group, Turn
+from collector.ordering import Held
 from collector.sessions import Node, Trace
 from collector.state import BLOCK, MAX_RECENT, Process, State
 from collector.step import Kind, Outcome, Step, Usage
+
+R = TypeVar("R", Trace, Group, Process)
 
 _USAGE: Final = Shape(Usage)
 _ASK: Final = Shape(Ask)
@@ -53,11 +56,12 @@ _TRACE: Final = Shape(Trace, nodes=by_name(_NODE))
 _PROCESS: Final = Shape(
     Process, calls=recent(MAX_RECENT), models=recent(MAX_RECENT), tool_sources=set, model_sources=set
 )
+_HELD: Final = Shape(Held, scopes=tuple, observation=_OBSERVATION)
+_WAITING: Final = each_of(_HELD)
 _SHAPES: Final = (
     _USAGE, _ASK, _ANSWER, _TOOL, _MODEL, _OBSERVATION, _STEP, _ENTRY, _ASKED, _TURN, _GROUP, _NODE, _TRACE,
-    _PROCESS,
+    _PROCESS, _HELD,
 )  # fmt: skip
-_WAITING: Final = each_of(lambda pair: (pair[0], _OBSERVATION(pair[1])))
 
 MAKE: Final = hashlib.blake2b(
     "\n".join([f"blocks of {BLOCK}", *(shape.described for shape in _SHAPES)]).encode(), digest_size=8
@@ -107,20 +111,29 @@ def thaw(state: State, key: str, piece: bytes) -> None:
         raise ValueError(f"no piece of a reader's state: {key}")
 
 
-def thaw_waiting(piece: bytes) -> list[tuple[int, Observation]]:
+def thaw_waiting(piece: bytes) -> list[Held]:
     """Records that waited in the window, as `freeze` wrote them."""
-    waiting: list[tuple[int, Observation]] = _WAITING(parsed(piece))
+    waiting: list[Held] = _WAITING(parsed(piece))
     return waiting
 
 
 def gather_ids(state: State) -> None:
-    """Put entries in order and give conversations the ids of their calls, after the last `thaw`."""
+    """Put all in the order it was in, give conversations the ids of their calls; after the last `thaw`."""
     state.entries = OrderedDict(sorted(state.entries.items()))
+    state.traces, state.groups = _by_touch(state.traces), _by_touch(state.groups)
+    state.processes = _by_touch(state.processes)
     for entry in state.entries.values():
         group = state.groups.get(entry.group)
         if group is not None:
             for call_id in entry.ids:
-                group.remember_id(call_id, entry)
+                group.note_id(call_id, entry.number)
+    for group in state.groups.values():
+        for call_id, number in group.foreign.items():
+            group.note_id(call_id, number)
+
+
+def _by_touch(remembered: OrderedDict[str, R]) -> OrderedDict[str, R]:
+    return OrderedDict(sorted(remembered.items(), key=lambda item: item[1].touched))
 
 
 def _entry_values(entry: Entry) -> list[Any]:

@@ -66,13 +66,15 @@ def same_turn(known: Turn, turn: Turn, *, lone: bool) -> bool:
 class Group:
     """One conversation: asked-for calls, calls by id, recent calls and model calls, user turns seen.
 
+    `foreign` are those of `ids` that the entries of this conversation do not tell by themselves.
     `calls_end_ns` is the latest end of its calls as they were when they were added; `stretched_ns` the latest
-    of those that ended later than it had seemed.
+    of those that ended later than it had seemed; `touched` tells which conversation was told of last.
     """
 
     name: str
     pending: list[Asked] = field(default_factory=list)
     ids: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    foreign: dict[str, int] = field(default_factory=dict)
     calls: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_CALLS))
     models: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_MODELS))
     turns: OrderedDict[str, Turn] = field(default_factory=OrderedDict)
@@ -80,6 +82,7 @@ class Group:
     last_end_ns: int = 0
     calls_end_ns: int = 0
     stretched_ns: int = 0
+    touched: int = 0
 
     def add_call(self, entry: Entry) -> None:
         """Note that an entry is the conversation's latest call."""
@@ -92,13 +95,19 @@ class Group:
         if call_id:
             if call_id not in entry.ids:
                 entry.ids = (*entry.ids, call_id)
-            self._note_id(call_id, entry.number)
+            if entry.group == self.name:
+                self.foreign.pop(call_id, None)
+            else:
+                self.foreign[call_id] = entry.number
+            self.note_id(call_id, entry.number)
 
-    def _note_id(self, call_id: str, number: int) -> None:
+    def note_id(self, call_id: str, number: int) -> None:
+        """Note that a call id belongs to the entry of that number."""
         self.ids[call_id] = number
         self.ids.move_to_end(call_id)
         if len(self.ids) > MAX_IDS:
-            self.ids.popitem(last=False)
+            gone, _ = self.ids.popitem(last=False)
+            self.foreign.pop(gone, None)
 
     def asked_for(self, call_id: str, after_ns: int = 0) -> Asked | None:
         """The waiting call of that id, the newest that was not asked for after a time (0: any)."""
@@ -125,7 +134,9 @@ class Group:
         """Take over another conversation that turned out to be this one."""
         self.pending.extend(other.pending)
         for call_id, number in other.ids.items():
-            self._note_id(call_id, number)
+            if self.ids.get(call_id, number) != number or call_id in other.foreign:
+                self.foreign[call_id] = number
+            self.note_id(call_id, number)
         self.calls.extend(other.calls)
         self.models.extend(other.models)
         self.turns.update(other.turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from heapq import heappush
 from typing import Final
 
 from collector.calls import Calls
@@ -144,6 +145,8 @@ class Models:
         if observation.telling is Telling.PART and entry is None:
             return
         shows_history = bool(facts.told or facts.answers or facts.user_text)
+        due_ns = self._state.now_ns + self._state.hold_ns
+        moved = False
         for asked in group.pending:
             if (
                 asked.due_ns
@@ -152,8 +155,10 @@ class Models:
             ):
                 continue
             if self._moved_on(asked, observation):
-                asked.due_ns = self._state.now_ns + self._state.hold_ns
-                asked.next_ns = observation.start_ns
+                asked.due_ns, asked.next_ns = due_ns, observation.start_ns
+                moved = True
+        if moved and due_ns:
+            heappush(self._state.dues, (due_ns, group.name))
 
     def _moved_on(self, asked: Asked, observation: Observation) -> bool:
         by = self._state.entries.get(asked.by)

@@ -35,9 +35,12 @@ from collector.step import StepEvent
 from collector.unrecorded import Unrecorded
 
 HOLD_NS: Final = 500_000_000
+HELD_BYTES: Final = 64 * 1024**2  # of records that wait, by estimate
+RECORDED_BYTES: Final = 512 * 1024**2  # the same where everything is held
 MAX_IDENTITIES: Final = 1_000_000
 _WINDOW: Final = "window"  # a key's first letter tells what it is of, see `keeping`
 _REST: Final = "rest"
+_PLAIN: Final = ("next_number", "now_ns", "clock_ns", "shift_ns", "said", "asked_bytes", "touches")
 
 
 class StepReader:
@@ -61,7 +64,7 @@ class StepReader:
         max_entries: int = MAX_ENTRIES,
         max_entry_bytes: int = MAX_ENTRY_BYTES,
     ) -> None:
-        self._window = Window(hold_ns, max_held)
+        self._window = Window(hold_ns, max_held, RECORDED_BYTES if hold_ns is None else HELD_BYTES)
         self._state = State(
             live=hold_ns is not None,
             hold_ns=hold_ns or 0,
@@ -81,24 +84,50 @@ class StepReader:
         return self._state.counters
 
     def push(self, batch: Batch, now_ns: int) -> list[StepEvent]:
-        """Take a batch that arrived at `now_ns`; return what is due."""
+        """Let time pass until `now_ns`, then take a batch that arrived at it; return what was due."""
+        try:
+            events = self.advance(now_ns)
+        finally:  # what was due may fail; what comes now may not be lost with it
+            self._take(batch)
+        while self._window.full:
+            self._join(self._window.overflow())
+            events += self._saying.said()
+        return events
+
+    def advance(self, now_ns: int) -> list[StepEvent]:
+        """Let time pass; return what is due.
+
+        All that is due at one time is said before what is due later: to let time pass in one step or in many
+        says the same. Time that goes back (somebody set the clock) goes on from where it was.
+        """
+        state = self._state
+        if now_ns < state.clock_ns:
+            state.shift_ns += state.clock_ns - now_ns
+        state.clock_ns = now_ns
+        now_ns += state.shift_ns
+        events: list[StepEvent] = []
+        while (at_ns := self._next_ns()) is not None and at_ns <= now_ns:
+            state.now_ns = max(state.now_ns, at_ns)
+            self._join(self._window.due(at_ns))
+            self._unrecorded.settle(at_ns)
+            events += self._saying.said()
+        state.now_ns = max(state.now_ns, now_ns)
+        return events
+
+    def _next_ns(self) -> int | None:
+        """When something is due next."""
+        window_ns, dues = self._window.due_ns(), self._state.dues
+        if not dues:
+            return window_ns
+        return dues[0][0] if window_ns is None else min(window_ns, dues[0][0])
+
+    def _take(self, batch: Batch) -> None:
         for record in records(batch):
             observation = self._read(record)
             if observation is None or (self._window.hold_ns is None and self._seen_before(observation)):
                 continue
             self._state.counters.observations += 1
-            self._window.add(observation, now_ns)
-        return self.advance(now_ns)
-
-    def advance(self, now_ns: int) -> list[StepEvent]:
-        """Let time pass; return what is due."""
-        self._state.now_ns = max(self._state.now_ns, now_ns)
-        due = self._window.due(now_ns)
-        if due:
-            self._join(due)
-        if self._state.waiting_groups:
-            self._unrecorded.settle(now_ns)
-        return self._saying.said() if due or self._state.touched else []
+            self._window.add(observation, self._state.now_ns)
 
     def drain(self) -> list[StepEvent]:
         """Return all that is left: nothing more will come (what comes nevertheless amends)."""
@@ -141,10 +170,7 @@ class StepReader:
             except Exception:  # noqa: BLE001 - whatever one piece holds, the others are written
                 state.counters.unwritable += 1
         pieces[_WINDOW] = self._frozen_window()
-        waiting = list(state.waiting_groups)
-        pieces[_REST] = freeze(
-            [MAKE, waiting, state.next_number, state.now_ns, state.said, state.asked_bytes]
-        )
+        pieces[_REST] = freeze([MAKE, *(getattr(state, name) for name in _PLAIN)])
         return pieces
 
     def restore(self, pieces: Mapping[str, bytes]) -> None:
@@ -155,7 +181,6 @@ class StepReader:
         make, *rest = orjson.loads(pieces.get(_REST, b"[0]"))
         if make != MAKE:
             raise ValueError(f"a reader's state of another make: {make}, not {MAKE}")
-        waiting, number, now_ns, said, asked_bytes = rest
         window, thawed = self._window.waiting, State()
         for key, piece in sorted(pieces.items(), key=lambda item: (len(item[0]), item[0])):
             if key == _WINDOW:
@@ -163,12 +188,13 @@ class StepReader:
             elif key != _REST:
                 thaw(thawed, key, piece)
         gather_ids(thawed)
-        self._window.waiting = window
+        self._window.restore(window)
         state.entries, state.traces = thawed.entries, thawed.traces
         state.groups, state.processes = thawed.groups, thawed.processes
-        state.waiting_groups = dict.fromkeys(waiting)
-        state.next_number, state.now_ns, state.said = number, now_ns, said
-        state.asked_bytes = asked_bytes
+        for name, value in zip(_PLAIN, rest, strict=True):
+            setattr(state, name, value)
+        for group in state.groups.values():
+            state.expect(group)
         state.entry_bytes = sum(entry.weight for entry in thawed.entries.values())
 
     def _frozen_window(self) -> bytes:
@@ -177,7 +203,7 @@ class StepReader:
         try:
             return freeze(waiting)
         except Exception:  # noqa: BLE001 - see `changes`
-            can = [pair for pair in waiting if _can_be_written(pair)]
+            can = [held for held in waiting if _can_be_written(held)]
             self._state.counters.unwritable += len(waiting) - len(can)
             return freeze(can)
 

@@ -31,6 +31,7 @@ class Trace:
 
     `group` names the conversation it belongs to: `s:` and a session id, `p:` and a process when the trace is
     only one call, else `t:` and the trace id. `orphans` are entries under a parent that has not been seen.
+    `touched` tells which trace was told of last.
     """
 
     trace_id: str
@@ -46,6 +47,7 @@ class Trace:
     user: str = ""
     nodes: OrderedDict[str, Node] = field(default_factory=OrderedDict)
     orphans: dict[str, list[int]] = field(default_factory=dict)
+    touched: int = 0
 
 
 def remember(trace: Trace, observation: Observation) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
+from heapq import heappush
 from typing import Final
 
 from collector.conventions.observation import Observation
@@ -32,13 +33,17 @@ MAX_RECENT: Final = 128  # calls of one process that another instrumentation may
 
 @dataclass(slots=True)
 class Process:
-    """Recent calls and model calls of one process, and which instrumentations told of them."""
+    """Recent calls and model calls of one process, and which instrumentations told of them.
+
+    `touched` tells which process was told of last.
+    """
 
     calls: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     models: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     tool_sources: set[str] = field(default_factory=set)
     model_sources: set[str] = field(default_factory=set)
     hides_failures: bool = False
+    touched: int = 0
 
 
 @dataclass(slots=True)
@@ -62,11 +67,14 @@ class Counters:
 class State:
     """Everything that the reader knows, least recently touched first, and what is to be said.
 
-    `touched` are entries of which something is new; `waiting_groups` conversations with calls that only
-    messages show; `hold_ns` how long such a call waits for its own record; `live` whether steps are said
-    as they come; `said` how many were. `entry_bytes` is what all entries weigh, `asked_bytes` what all calls
-    that wait for their own records weigh at most. `changed` names what is to be written down: `t`, `g`, `p`
-    and the name of a trace, conversation or process, or the number of a block of entries.
+    `touched` are entries of which something is new; `dues` a heap of when a conversation has calls to say
+    that only messages show; `hold_ns` how long such a call waits for its own record; `live` whether steps are
+    said as they come; `said` how many were. `now_ns` is the reader's time, which never goes back: `clock_ns`,
+    what the caller's clock said last, and `shift_ns`, by how much that was set back in all. `touches` counts
+    what was told of traces, conversations and processes. `entry_bytes` is what all entries weigh,
+    `asked_bytes` what all calls that wait for their own records weigh at most. `changed` names what is to be
+    written down: `t`, `g`, `p` and the name of a trace, conversation or process, or the number of a block of
+    entries.
     """
 
     live: bool = True
@@ -79,12 +87,15 @@ class State:
     groups: OrderedDict[str, Group] = field(default_factory=OrderedDict)
     processes: OrderedDict[str, Process] = field(default_factory=OrderedDict)
     entries: OrderedDict[int, Entry] = field(default_factory=OrderedDict)
-    waiting_groups: dict[str, None] = field(default_factory=dict)
+    dues: list[tuple[int, str]] = field(default_factory=list)
     touched: dict[int, None] = field(default_factory=dict)
     events: list[StepEvent] = field(default_factory=list)
     ended: list[Trace] = field(default_factory=list)
     next_number: int = 0
+    touches: int = 0
     now_ns: int = 0
+    clock_ns: int = 0
+    shift_ns: int = 0
     said: int = 0
     entry_bytes: int = 0
     asked_bytes: int = 0
@@ -119,6 +130,8 @@ class State:
                 self.counters.forgotten_traces += 1
         else:
             self.traces.move_to_end(observation.trace_id)
+        self.touches += 1
+        trace.touched = self.touches
         return trace
 
     def group_name(self, trace: Trace | None, observation: Observation) -> str:
@@ -136,11 +149,12 @@ class State:
             group = self.groups[name] = Group(name)
             if len(self.groups) > MAX_GROUPS:
                 gone, _ = self.groups.popitem(last=False)
-                self.waiting_groups.pop(gone, None)
                 self.changed.add(f"g{gone}")
                 self.counters.forgotten_groups += 1
         else:
             self.groups.move_to_end(name)
+        self.touches += 1
+        group.touched = self.touches
         return group
 
     def regroup(self, trace: Trace, new: str, session: str) -> None:
@@ -155,9 +169,9 @@ class State:
         self.changed.update((f"g{old}", f"t{trace.trace_id}"))
         trace.group = new
         if former is not None:
-            self.group(new).take(former)
-            if self.waiting_groups.pop(old, 0) is None:
-                self.waiting_groups[new] = None
+            now = self.group(new)
+            now.take(former)
+            self.expect(now)
             for number in {*former.calls, *former.models, *former.ids.values()}:
                 entry = self.entries.get(number)
                 if entry is not None:
@@ -178,6 +192,8 @@ class State:
                 self.changed.add(f"p{gone}")
         else:
             self.processes.move_to_end(name)
+        self.touches += 1
+        process.touched = self.touches
         return process
 
     def new(self, observation: Observation, kind: Kind, group: Group, step_id: str) -> Entry:
@@ -292,6 +308,12 @@ class State:
         """Let a call that was asked for wait for its own record."""
         group.pending.append(asked)
         self.asked_bytes += weight_of_asked(asked)
-        self.waiting_groups[group.name] = None
+        if asked.due_ns:
+            heappush(self.dues, (asked.due_ns, group.name))
         if len(group.pending) > MAX_PENDING:
             group.pending.pop(0)
+
+    def expect(self, group: Group) -> None:
+        """Note when the conversation has calls to say that only messages show."""
+        for due_ns in {asked.due_ns for asked in group.pending if asked.due_ns}:
+            heappush(self.dues, (due_ns, group.name))

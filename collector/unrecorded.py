@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heappop
 
 from collector.joining import (
     Entry,
@@ -22,10 +23,9 @@ class Unrecorded:
 
     def settle(self, now_ns: int | None) -> None:
         """Make steps of calls that no record told of, once the conversation moved on. None: all is over."""
-        for name in list(self._state.waiting_groups):
+        for name in list(self._state.groups) if now_ns is None else self._due_groups(now_ns):
             group = self._state.groups.get(name)
-            if group is None or not group.pending:
-                self._state.waiting_groups.pop(name, None)
+            if group is None:
                 continue
             due = [
                 each for each in group.pending if now_ns is None or (each.due_ns and each.due_ns <= now_ns)
@@ -38,8 +38,12 @@ class Unrecorded:
             for asked in sorted(due, key=lambda each: (each.from_ns, each.order)):
                 if asked.due_ns or not (group.saw_tools or asked.decided):
                     self._derive(asked, group)
-            if not group.pending:
-                self._state.waiting_groups.pop(name, None)
+
+    def _due_groups(self, now_ns: int) -> list[str]:
+        dues, names = self._state.dues, []
+        while dues and dues[0][0] <= now_ns:
+            names.append(heappop(dues)[1])
+        return names
 
     def _derive(self, asked: Asked, group: Group) -> None:
         if asked.ask.call_id and asked.ask.call_id in group.ids:

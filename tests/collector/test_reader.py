@@ -141,7 +141,7 @@ def test_a_piece_that_cannot_be_written_is_left_out_alone() -> None:
     for _ in range(100_000):
         deep = [deep]
     waiting = reader._window.waiting
-    bad = next(observation for _, observation in waiting if observation.tool is not None)
+    bad = next(held.observation for held in waiting if held.observation.tool is not None)
     object.__setattr__(bad.tool, "arguments", deep)
     pieces = reader.snapshot()
     assert len(json.loads(pieces["window"])) == len(waiting) - 1
