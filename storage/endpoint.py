@@ -203,7 +203,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int, code: int, message: str) -> None:
         """Answer without serving, after taking in a body of bounded size so that the client hears of it."""
         self.close_connection = True
-        left = min(int(self.headers.get("Content-Length") or 0), _DISCARD_LIMIT)
+        told = self.headers.get("Content-Length") or ""
+        left = min(int(told[:18]), _DISCARD_LIMIT) if told.isascii() and told.isdigit() else 0
         while left > 0 and (piece := self.rfile.read(min(left, 65536))):
             left -= len(piece)
         headers = {"X-ClickHouse-Exception-Code": str(code)} if code else {}

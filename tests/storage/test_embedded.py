@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -74,6 +75,15 @@ def test_nothing_else_is_served(process: StoreProcess, path: str) -> None:
 def test_no_statement_without_the_secret(process: StoreProcess, headers: dict[str, str]) -> None:
     answer = HTTP.request("POST", f"{process.target.url}/", body=b"SELECT 1", headers=headers)
     assert (answer.status, answer.headers["X-ClickHouse-Exception-Code"]) == (403, "516")
+
+
+@pytest.mark.parametrize("length", ["many", "-1", "1_0", "²", ""])
+def test_a_refusal_is_said_whatever_the_length_of_the_body_is_told_to_be(
+    process: StoreProcess, length: str
+) -> None:
+    with socket.create_connection(("127.0.0.1", int(process.target.url.rpartition(":")[2])), 5) as sent:
+        sent.sendall(f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert sent.recv(4096).startswith(b"HTTP/1.1 403 ")
 
 
 def test_an_answer_carries_clickhouses_headers(process: StoreProcess) -> None:
