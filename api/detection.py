@@ -109,9 +109,11 @@ class DetectionLoop:
         due = time.monotonic() + self._interval
         while True:
             stopping = self._stopping.is_set()
+            # Asked before looking: what had arrived until then is seen, unless it arrives in that moment.
+            passed_ns = self._spool.passed_ns()
             progressed = self._read_on()
             if not progressed:  # else time is that of the batches: read again, they must say the same again
-                self._take(self._advanced(), time.time_ns())
+                self._advance(passed_ns)
             if stopping and not progressed:
                 self._end()
                 return
@@ -126,15 +128,16 @@ class DetectionLoop:
     def _end(self) -> None:
         """Let the steps that wait to be put in order come out, then write what is known."""
         time.sleep(self._settle)
-        self._take(self._advanced(), time.time_ns())
+        self._advance(self._spool.passed_ns())
         self._checkpoint()
 
-    def _advanced(self) -> list[StepEvent]:
+    def _advance(self, passed_ns: int) -> None:
         try:
-            return self._reader.advance(time.time_ns())
+            events = self._reader.advance(passed_ns)
         except Exception as error:  # noqa: BLE001 - what waited is lost to the detectors, what follows is not
             self._troubles("batch", error)
-            return []
+            return
+        self._take(events, passed_ns)
 
     def _steps_of(self, spooled: Spooled) -> list[StepEvent]:
         """What a batch tells; nothing, if it cannot be read: it would fail again after every restart."""

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from collector import ipc
 from collector.batch import Batch
+from collector.clock import SteadyClock
 from collector.consumer import Unavailable
 from collector.identities import DEFAULT_CAPACITY, SeenIdentities
 
@@ -80,7 +81,11 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """A batch as it lies in the spool. `seq` grows by one a batch; `received_ns` is its arrival."""
+    """A batch as it lies in the spool. `seq` grows by one a batch; `received_ns` is its arrival.
+
+    That is when the commit began that took it in, by a clock that never goes back, not over restarts either:
+    what has a higher `seq` never has a lower `received_ns`.
+    """
 
     seq: int
     received_ns: int
@@ -161,7 +166,6 @@ class Spool:
     def __init__(self, path: Path, limits: SpoolLimits, now_ns: Callable[[], int]) -> None:
         self._path = path
         self._limits = limits
-        self._now_ns = now_ns
         self._work: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="spool-writer", daemon=True)
         self._news = threading.Condition()
@@ -170,6 +174,8 @@ class Spool:
         self._cache_bytes = 0
         self._cache_lock = threading.Lock()
         self._seen = SeenIdentities(limits.horizon_ns, limits.identities)
+        self._commit_ns: int | None = None  # when the commit under way began
+        self._commit_lock = threading.Lock()
         self._size = 0
         self._since_trim = 0
         self._closing = False
@@ -178,6 +184,10 @@ class Spool:
         self.failed: BaseException | None = None
         self.name = ""
         self._writer = self._open()
+        newest = self._writer.execute(
+            "SELECT received_ns FROM identities ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        self._now_ns = SteadyClock(now_ns, newest[0] if newest else 0)
         self._readers = threading.local()
 
     def _open(self) -> sqlite3.Connection:
@@ -263,16 +273,21 @@ class Spool:
 
     def append(self, batch: Batch, payload: bytes) -> Future[Appended]:
         """Take a batch in (`payload` is `ipc.encode(batch)`), less the rows that were seen before."""
-        received_ns = self._now_ns()
 
         def run(connection: sqlite3.Connection) -> Appended:
-            return self._append(connection, batch, payload, received_ns)
+            return self._append(connection, batch, payload)
 
         return self.submit(run)
 
-    def _append(
-        self, connection: sqlite3.Connection, batch: Batch, payload: bytes, received_ns: int
-    ) -> Appended:
+    def passed_ns(self) -> int:
+        """Time that has passed for good: no batch that is not committed yet will have arrived before it."""
+        with self._commit_lock:
+            return self._now_ns() if self._commit_ns is None else self._commit_ns
+
+    def _append(self, connection: sqlite3.Connection, batch: Batch, payload: bytes) -> Appended:
+        received_ns = self._commit_ns
+        if received_ns is None:
+            raise RuntimeError("batches are appended within a commit")
         ids = batch.identity.to_numpy(zero_copy_only=False)
         fresh = self._seen.fresh(ids)
         new = int(np.count_nonzero(fresh))
@@ -324,6 +339,15 @@ class Spool:
     def _commit(self, group: Sequence[_Work[object]]) -> None:
         if not group:
             return
+        with self._commit_lock:
+            self._commit_ns = self._now_ns()
+        try:
+            self._commit_all(group)
+        finally:
+            with self._commit_lock:
+                self._commit_ns = None
+
+    def _commit_all(self, group: Sequence[_Work[object]]) -> None:
         done: list[tuple[_Work[object], object, BaseException | None]] = []
         before = self._size
         try:

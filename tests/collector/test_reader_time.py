@@ -24,8 +24,8 @@ PARTS = [
         "langgraph/openinference+openai",
     )
     for batch in batches(RECORDED / name)
-    for part in pieces(batch, 10)
-][:30]
+    for part in pieces(batch, 4)
+]
 LATER = 10**12
 
 

@@ -67,6 +67,40 @@ def test_a_batch_survives_its_encoding() -> None:
     assert copy.signal is original.signal
 
 
+def test_arrivals_never_go_back_though_the_clock_does_and_though_it_was_closed(path: Path) -> None:
+    wall_ns = iter(range(10**18, 0, -3_600 * 10**9))
+    for first in (0, 8):
+        spool = Spool(path, SpoolLimits(), lambda: next(wall_ns))
+        spool.start()
+        append(spool, batch(first))
+        append(spool, batch(first + 4))
+        arrived = [head[3] for head in spool.heads(0)]
+        assert spool.passed_ns() > arrived[-1]
+        spool.close()
+    assert len(arrived) == 4
+    assert arrived == sorted(arrived)
+    assert arrived[0] == 10**18
+
+
+def test_time_has_not_passed_while_a_commit_may_still_bring_batches(spool: Spool) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(_connection: sqlite3.Connection) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    held = spool.submit(hold)
+    begun.wait(10)
+    during = [spool.passed_ns(), spool.passed_ns()]
+    what = batch(0)
+    appended = spool.append(what, ipc.encode(what))
+    go_on.set()
+    held.result(10)
+    appended.result(10)
+    assert during[0] == during[1] <= next(spool.read(0)).received_ns
+    spool.submit(lambda _: None).result(10)
+
+
 def test_what_was_appended_is_read_in_order_and_again_after_reopening(spool: Spool, path: Path) -> None:
     append(spool, batch(0))
     append(spool, batch(4))
