@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from collector.redact_shell import CURL, MYSQL, option_pattern
+
 # What may stand before a secret: no letter or digit, unless that is the end of an escape in JSON or a URL.
 BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
 
@@ -135,8 +137,11 @@ QUOTE: Final = r"\\*[\"']"
 
 def name_pattern(extra_keys: tuple[str, ...]) -> str:
     """Return a pattern for the end of a lower-case name of a secret, up to where the value begins."""
-    extra = "".join(f"|{re.escape(key.lower())}" for key in extra_keys)
-    return rf"(?:{_WORDS}{extra})(?:{QUOTE})?{SEPARATOR}"
+    return rf"(?:{_words_of(extra_keys)})(?:{QUOTE})?{SEPARATOR}"
+
+
+def _words_of(extra_keys: tuple[str, ...]) -> str:
+    return _WORDS + "".join(f"|{re.escape(key.lower())}" for key in extra_keys)
 
 
 def candidates(extra_keys: tuple[str, ...], extra_patterns: tuple[str, ...]) -> str:
@@ -152,6 +157,9 @@ def candidates(extra_keys: tuple[str, ...], extra_patterns: tuple[str, ...]) -> 
         (
             PRIVATE_KEY,
             f"(?i:{name_pattern(extra_keys)})",
+            f"(?i:{option_pattern(_words_of(extra_keys))})",
+            CURL,
+            MYSQL,
             *(_COUNTED.sub("+", text).replace(_WORD_END, "") for text in own),
             *extra_patterns,
         )

@@ -28,6 +28,7 @@ from collector.redact_patterns import (
     is_strong_name,
     name_pattern,
 )
+from collector.redact_shell import command_line_secrets
 
 _MARKER: Final = "[REDACTED:"
 _MIN_STRONG: Final = 3  # characters of a password in running text
@@ -105,7 +106,7 @@ class TextRedactor:
         if "PRIVATE KEY" in text:
             text = self._private.sub(lambda found: marker("private_key", found[0]), text)
         lowered = text.translate(_LOWER)
-        text = self._without_named(text, lowered)
+        text = self._without_command_lines(self._without_named(text, lowered))
         for shape in self._shapes:
             if not shape.hints or any(hint in text for hint in shape.hints):
                 text = shape.pattern.sub(shape.replace, text)
@@ -150,6 +151,17 @@ class TextRedactor:
             kept.extend((text[done : found.end()], replaced))
             done = end
         return "".join((*kept, text[done:])) if kept else text
+
+    def _without_command_lines(self, text: str) -> str:
+        kept: list[str] = []
+        done = 0
+        for begin, end, name in command_line_secrets(text, self.is_secret, self._is_option):
+            kept.extend((text[done:begin], self.secret_value(name, text[begin:end])))
+            done = end
+        return "".join((*kept, text[done:])) if kept else text
+
+    def _is_option(self, name: str, value: str) -> bool:
+        return self._is_bare_secret(name, value, "=")
 
     def _starts(self, lowered: str) -> list[int]:
         """Return where a secret name may begin, in order."""

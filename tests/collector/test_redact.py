@@ -90,6 +90,14 @@ PLACES = (
     'api_key = "{}"',
     "passwd: {}",
     "db.password => '{}'",
+    "deploy --password {} --verbose",
+    "deploy --db-password '{}'",
+    'gh auth --token "{}"; true',
+    '["login", "--api-key", "{}"]',
+    "curl -s -u admin:{} https://example.invalid",
+    "curl https://example.invalid --user 'admin:{}'",
+    "mysql -uroot -p{} shop",
+    "mysqldump -h db -p'{}' shop",
 )
 LEFT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\"'\\"), max_size=10)
 
@@ -239,6 +247,16 @@ def test_json_stays_json(value: Loose) -> None:
         "sk-learn, task-force, risk-assessment",
         "time_to_first_token: 0.25",
         '{"token": true, "cookie": false}',
+        "docker run --name mysql -p 8080:80 -p3306:3306 mysql",
+        "docker run -u 1000:1000 curlimages/curl",
+        "curl https://example.invalid | docker run -u 1000:1000 -i image",
+        "curl --user-agent=Mozilla:5 -X PUT https://example.invalid:80/",
+        "mysql --port 3306 && mkdir -parents a; ssh -p 8080 host",
+        "ssh -pvalue host",
+        "The --token option is needed; --password is not. Use --token to log in.",
+        "deploy --password $PASSWORD --token ${TOKEN} --password-file secret.txt --token -v",
+        "train --max-tokens 4096 --tokenizer fast123456",
+        "deploy --token",
     ],
 )
 def test_what_is_no_secret_stays(harmless: str) -> None:
@@ -353,6 +371,12 @@ def test_basic_credentials_are_told_from_words() -> None:
         "a_",
         "\\",
         "secret_",
+        "--token ",
+        "--token '",
+        '--token "\\',
+        "curl -u ",
+        "mysql -p",
+        "curl -u a:b ",
     ],
 )
 def test_texts_made_to_be_slow_come_to_an_end(piece: str) -> None:
