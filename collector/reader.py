@@ -26,6 +26,7 @@ from collector.conventions.traceloop import FAILURES_WITHOUT_SPAN
 from collector.freezing import freeze
 from collector.keeping import MAKE, frozen, gather_ids, thaw, thaw_waiting
 from collector.models import Models
+from collector.naming import with_names_kept
 from collector.ordering import Window
 from collector.record import Record, records
 from collector.saying import Saying
@@ -209,7 +210,8 @@ class StepReader:
 
     def _read(self, record: Record) -> Observation | None:
         try:
-            return catalog.read(record)
+            observation = catalog.read(record)
+            return None if observation is None else with_names_kept(observation)
         except Exception:  # noqa: BLE001 - whatever one record holds, the others are read; it is counted
             self.counters.unreadable += 1
             return None

@@ -17,6 +17,7 @@ from api.auth import Denied, Verb
 from api.bodies import MAX_BODY_BYTES, TOO_LARGE
 from api.problems import JSON, SEND_JSON, Problem, dump, invalid
 from api.routes.access import refusals, require
+from collector.naming import name_kept
 from control.breakers import Decision
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def router(services: Services) -> APIRouter:
     )
     async def check_batch(batch: CheckBatch) -> Response:
         """Answer for several calls, in their order. Together they count as one refusal."""
-        calls = [(call.session_id, call.tool) for call in batch.calls]
+        calls = [(name_kept(call.session_id), _tool_of(call)) for call in batch.calls]
         verdicts = services.control.breakers.index.check_all(calls)
         answers = b",".join(_counted(services, verdict) for verdict in verdicts)
         return Response(b'{"decisions":[%s]}' % answers, media_type=JSON)
@@ -110,7 +111,8 @@ def router(services: Services) -> APIRouter:
 
 def decide(services: Services, call: CheckRequest) -> bytes:
     """Answer one call as JSON. Memory only: no disk, no waiting."""
-    return _counted(services, services.control.breakers.index.check(call.session_id, call.tool))
+    index = services.control.breakers.index
+    return _counted(services, index.check(name_kept(call.session_id), _tool_of(call)))
 
 
 def _counted(services: Services, verdict: Verdict) -> bytes:
@@ -178,3 +180,8 @@ async def _send(send: Send, status: int, body: bytes) -> None:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _tool_of(call: CheckRequest) -> str | None:
+    """The tool as findings name it."""
+    return None if call.tool is None else name_kept(call.tool)

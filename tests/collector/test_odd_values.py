@@ -9,6 +9,7 @@ from otlp_requests import Loose, spans_of, traces
 from collector.batch import Signal
 from collector.conventions.values import MAX_LEVELS, parse
 from collector.decode import decode
+from collector.naming import KEPT, MAX_NAME
 from collector.reader import StepReader
 from collector.redact import RedactionSettings, Redactor
 from collector.step import Step, StepSeen
@@ -68,3 +69,43 @@ def test_levels_are_read_to_a_bound() -> None:
     within = "[" * MAX_LEVELS + "]" * MAX_LEVELS
     assert isinstance(parse(within), list)
     assert parse(f"[{within}]") == f"[{within}]"
+
+
+@pytest.mark.parametrize("length", [257, 5_000, 60_000])
+def test_names_without_end_are_kept_short_and_told_apart(length: int) -> None:
+    names = ["x" * length, "x" * (length - 1) + "y"]
+    steps = [
+        step
+        for name in names
+        for step in read(
+            span(
+                operation__name="execute_tool",
+                tool__name=name,
+                tool__call__id=name,
+                agent__name=name,
+                conversation__id=name,
+            )
+        )
+    ]
+    for told in zip(
+        *((s.session_id, s.tool or "", s.agent or "", s.call_id or "") for s in steps), strict=True
+    ):
+        assert len(set(told)) == len(names)
+        assert all(len(name) <= MAX_NAME and name.startswith("x" * KEPT) for name in told)
+
+
+def test_a_process_without_end_makes_a_session_of_bounded_length() -> None:
+    request = span(operation__name="execute_tool", tool__name="t")
+    request.resource_spans[0].resource.attributes.add(key="service.instance.id").value.string_value = (
+        "i" * 5_000
+    )
+    (step,) = read(request)
+    assert step.session_id.startswith("process:travel-desk/iii")
+    assert len(step.session_id) <= MAX_NAME
+
+
+def test_control_characters_are_no_part_of_a_name() -> None:
+    (odd,) = read(
+        span(operation__name="execute_tool", tool__name="t\x00", conversation__id="chat\x00-\n1\x85")
+    )
+    assert (odd.session_id, odd.tool) == ("chat-1", "t")
