@@ -239,7 +239,10 @@ def call_span(rng: random.Random, session: str, number: int, *, looping: bool) -
 
 
 class Client(threading.Thread):
-    """Sends spans for as long as it is told to; each request again until it is acknowledged."""
+    """Sends spans for as long as it is told to; each request again until it is acknowledged.
+
+    Clients with odd seeds swap neighbouring requests, as exporters of several processes do.
+    """
 
     def __init__(self, served: Served, seed: int, pause: float = 0.02) -> None:
         super().__init__(daemon=True)
@@ -258,12 +261,21 @@ class Client(threading.Thread):
             session_number += 1
             looping = session_number % 3 == 0
             session = f"client-{self._seed}-session-{session_number}"
-            for number in range(10 if looping else 6):
-                time.sleep(self._pause)
-                self._deliver(request([call_span(self._rng, session, number, looping=looping)]))
-                self.spans += 1
+            for number in range(0, 10 if looping else 6, 2):
+                if self._seed % 2:
+                    bodies = [self._made(session, each, looping=looping) for each in (number, number + 1)]
+                    self._deliver(bodies[1])
+                    self._deliver(bodies[0])
+                else:
+                    for each in (number, number + 1):
+                        self._deliver(self._made(session, each, looping=looping))
+                self.spans += 2
             if looping:
                 self.loops.append(session)
+
+    def _made(self, session: str, number: int, *, looping: bool) -> bytes:
+        time.sleep(self._pause)
+        return request([call_span(self._rng, session, number, looping=looping)])
 
     def _deliver(self, body: bytes) -> None:
         for attempt in range(2_000):
