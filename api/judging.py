@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import orjson
 
@@ -15,9 +14,6 @@ from detectors.engine import Engine
 from detectors.protocol import Finding
 
 logger = logging.getLogger(__name__)
-
-MAX_FINDING_BYTES: Final = 256 * 1024
-MAX_SUMMARY: Final = 2000  # characters that are kept of a finding that is too large
 
 OnTrouble: TypeAlias = Callable[[str, Exception], None]
 """Told what could not be done (`event` or `finding`, or another word of the caller's) and why."""
@@ -52,15 +48,11 @@ class Judge:
 
 
 def checked(finding: Finding) -> tuple[Finding, str]:
-    """A finding as all others will read it, and its JSON; one that is too large comes without its evidence.
+    """A finding as all others will read it, and its JSON.
 
     Raises `MalformedFinding` or `TypeError` for what is no finding.
     """
     payload = encode_finding(finding)
-    if len(payload) > MAX_FINDING_BYTES:
-        left_out = {"left_out_bytes": len(payload)}
-        short = dataclasses.replace(finding, evidence=left_out, summary=finding.summary[:MAX_SUMMARY])
-        payload = encode_finding(short)
     return finding_from_json(payload), payload
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -11,8 +12,6 @@ import orjson
 from detectors.protocol import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from collector.step import Json
 
 MAX_SUMMARY: Final = 500  # characters
@@ -43,13 +42,7 @@ def bounded(finding: Finding) -> Finding:
     A name that is cut ends in its hash, so that different ones stay different. Raises `TypeError` for what is
     no finding, or has a field of another type than the protocol's.
     """
-    if not isinstance(finding, Finding):
-        raise TypeError(f"a finding was expected, not {type(finding).__name__}")
-    if not isinstance(finding.severity, Severity):
-        raise TypeError(f"severity must be a Severity, not {finding.severity!r}"[:MAX_SUMMARY])
-    for number in _NUMBERS:
-        if type(getattr(finding, number)) is not int:
-            raise TypeError(f"{number} must be a whole number")
+    _check(finding)
     changes: dict[str, Any] = {}
     for name in (*_NAMES, *_IDS):
         value = getattr(finding, name)
@@ -74,6 +67,18 @@ def without_session(finding: Finding) -> Finding:
         missing.append("session")
     severity = Severity.WARNING if finding.severity is Severity.CRITICAL else finding.severity
     return dataclasses.replace(finding, severity=severity, evidence={**finding.evidence, "missing": missing})
+
+
+def _check(finding: object) -> None:
+    if not isinstance(finding, Finding):
+        raise TypeError(f"a finding was expected, not {type(finding).__name__}")
+    if not isinstance(finding.severity, Severity):
+        raise TypeError(f"severity must be a Severity, not {finding.severity!r}"[:MAX_SUMMARY])
+    for number in _NUMBERS:
+        if type(getattr(finding, number)) is not int:
+            raise TypeError(f"{number} must be a whole number")
+    if not isinstance(finding.evidence, Mapping):
+        raise TypeError(f"evidence must be an object, not {type(finding.evidence).__name__}")
 
 
 def _text(field: str, value: object) -> str:

@@ -7,6 +7,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,13 +18,13 @@ from prometheus_client import CollectorRegistry
 from api.build import build_decode, build_pack, build_reader
 from api.config import Settings
 from api.detection import DetectionLoop, Pack
-from api.judging import MAX_FINDING_BYTES
 from api.metrics import IngestMetrics
 from collector import ipc
 from collector.batch import Batch, Signal
 from collector.reader import StepReader
 from collector.spool import Spool, SpoolLimits
 from collector.step import Json, SessionsMerged, Step, StepEvent
+from detectors.bounds import MAX_EVIDENCE
 from detectors.catalog import BUILT_IN, build
 from detectors.engine import DetectorFactory, Engine
 from detectors.protocol import Finding, Severity
@@ -121,22 +122,31 @@ def kinds(findings: list[dict[str, Any]]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("say", "what"),
+    "say",
     [
-        (lambda step: [finding(step, {"set": {1, 2}})], "finding"),
-        (lambda step: [finding(step, {1: "key"})], "finding"),
-        (lambda step: [finding(step, ["no", "object"])], "finding"),
-        (lambda _step: [42], "event"),
-        (lambda _step: 42, "event"),
+        lambda step: [finding(step, {"set": {1, 2}})],
+        lambda step: [finding(step, {1: "key"})],
+        lambda step: [finding(step, ["no", "object"])],
+        lambda _step: [42],
+        lambda _step: 42,
     ],
 )
-def test_nonsense_is_counted_and_the_loop_goes_on(
-    tmp_path: Path, say: Callable[[Step], Any], what: str
-) -> None:
+def test_nonsense_is_counted_and_the_detector_left_out(tmp_path: Path, say: Callable[[Step], Any]) -> None:
     loop = Loop(tmp_path / "spool.db", {"zzz": DetectorFactory(lambda: Scripted(say))})
     loop.send("stuck", 3)
     assert loop.end() == []
-    assert loop.failures(what) == 3
+    assert loop.metrics.detector_errors.labels("zzz")._value.get() == 1
+
+
+@pytest.mark.parametrize("time_ns", [-1, 2**63])
+def test_a_finding_that_no_reader_could_take_is_counted_alone(tmp_path: Path, time_ns: int) -> None:
+    def say(step: Step) -> list[Finding]:
+        return [replace(finding(step, {}), started_at=time_ns)]
+
+    loop = Loop(tmp_path / "spool.db", with_doom_loop("elsewhere", lambda: Scripted(say)))
+    loop.send("stuck", 6)
+    assert kinds(loop.end()) == {"doom_loop"}
+    assert loop.failures("finding") == 6
 
 
 @pytest.mark.parametrize("say", [raises, lambda step: [finding(step, {"set": {1, 2}})]])
@@ -160,15 +170,11 @@ def test_a_state_that_is_no_json_keeps_no_checkpoint_from_being_written(tmp_path
 def test_evidence_that_is_too_large_is_left_out(tmp_path: Path) -> None:
     loop = Loop(
         tmp_path / "spool.db",
-        {
-            "elsewhere": DetectorFactory(
-                lambda: Scripted(lambda s: [finding(s, {"x": "y" * MAX_FINDING_BYTES})])
-            )
-        },
+        {"elsewhere": DetectorFactory(lambda: Scripted(lambda s: [finding(s, {"x": "y" * MAX_EVIDENCE})]))},
     )
     loop.send("stuck", 1)
     (said,) = loop.end()
-    assert list(said["evidence"]) == ["left_out_bytes"]
+    assert list(said["evidence"]) == ["truncated"]
 
 
 class FailsAtTheSecond(StepReader):
