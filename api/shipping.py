@@ -234,6 +234,8 @@ class ShippingLoop:
         def run(connection: sqlite3.Connection) -> None:
             move_cursor(connection, shipment.name, shipment.last)
             connection.execute("DELETE FROM shipments WHERE name = ?", (shipment.name,))
+            # What was under way from a control.db that has been replaced since will never arrive.
+            connection.execute("DELETE FROM shipments WHERE name GLOB ?", (f"{shipment.table}:*",))
             if also is not None:
                 also(connection)
 

@@ -228,11 +228,15 @@ def test_a_replaced_control_db_is_copied_from_its_start(tmp_path: Path) -> None:
     with closing(ControlDb(tmp_path / "control.db")) as control:
         fire(control, "old")
         until(lambda: shelf.alerts == ["old"])
+    rig.spool.submit(lambda c: c.execute("INSERT INTO shipments VALUES ('alert_events:old', 2, 3)")).result(
+        10
+    )
     for file in tmp_path.glob("control.db*"):
         file.unlink()
     with closing(ControlDb(tmp_path / "control.db")) as control:
         fire(control, "new")
         until(lambda: shelf.alerts == ["old", "new"])
+        until(lambda: not rig.spool.reader.execute("SELECT count(*) FROM shipments").fetchone()[0])
     rig.end()
 
 
