@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -29,12 +29,25 @@ PARTS = [
 LATER = 10**12
 
 
-def read(parts: Sequence[tuple[Batch, int]], lulls: Sequence[Sequence[int]]) -> list[StepEvent]:
+def wide() -> StepReader:
+    return StepReader()
+
+
+def narrow() -> StepReader:
+    """A reader that has to forget all the time."""
+    return StepReader(max_traces=3, max_entries=12, max_entry_bytes=40_000)
+
+
+def read(
+    parts: Sequence[tuple[Batch, int]],
+    lulls: Sequence[Sequence[int]],
+    make: Callable[[], StepReader] = wide,
+) -> list[StepEvent]:
     """Push batches at their times; before each let time pass to some of the milliseconds since the last.
 
     A negative lull is a restart from what was written down.
     """
-    reader = StepReader()
+    reader = make()
     events: list[StepEvent] = []
     kept: dict[str, bytes | None] = {}
     before_ns = 0
@@ -42,7 +55,7 @@ def read(parts: Sequence[tuple[Batch, int]], lulls: Sequence[Sequence[int]]) -> 
         for lull in sorted(between, key=abs):
             if lull < 0:
                 kept.update(reader.changes())
-                reader = StepReader()
+                reader = make()
                 reader.restore({key: piece for key, piece in kept.items() if piece is not None})
             else:
                 events += reader.advance(min(before_ns + lull * MS, at_ns))
@@ -51,9 +64,10 @@ def read(parts: Sequence[tuple[Batch, int]], lulls: Sequence[Sequence[int]]) -> 
     return events + reader.advance(LATER)
 
 
+@pytest.mark.parametrize("make", [wide, narrow])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_how_often_time_passes_changes_nothing(data: st.DataObject) -> None:
+def test_how_often_time_passes_changes_nothing(make: Callable[[], StepReader], data: st.DataObject) -> None:
     count = len(PARTS)
     gaps = data.draw(st.lists(st.integers(0, 900), min_size=count, max_size=count))
     lulls = data.draw(st.lists(st.lists(st.integers(-1, 900), max_size=4), min_size=count, max_size=count))
@@ -63,7 +77,7 @@ def test_how_often_time_passes_changes_nothing(data: st.DataObject) -> None:
     for part, gap in zip(order, gaps, strict=True):
         at_ns += gap * MS
         parts.append((part, at_ns))
-    assert read(parts, lulls) == read(parts, [[]] * count)
+    assert read(parts, lulls, make) == read(parts, [[]] * count, make)
 
 
 def seen(events: Sequence[StepEvent]) -> int:
