@@ -24,10 +24,11 @@ from recorded import (
 from collector.conventions.observation import Ask
 from collector.joining import Entry
 from collector.keeping import frozen, gather_ids, thaw
+from collector.messages import Asked
 from collector.reader import StepReader
 from collector.state import State
 from collector.step import Json, Kind, Outcome, RunEnded, SessionsMerged, Step, StepEvent, StepSeen
-from collector.weighing import weight_of_entry
+from collector.weighing import weight_of_asked, weight_of_entry
 
 FETCH = "fetch_page"
 FEW = [
@@ -197,6 +198,20 @@ def test_content_is_bounded_by_its_bytes_and_nothing_is_forgotten_unsaid() -> No
     assert said[0] <= said[1]  # an amendment of what was forgotten is a step once more
     written = sum(len(piece) for key, piece in reader.snapshot().items() if key.startswith("e"))
     assert written < 2 * budget
+
+
+def test_calls_that_wait_for_their_records_are_bounded_by_their_bytes() -> None:
+    state = State(max_asked_bytes=10_000)
+    for number in range(20):
+        asked = Asked(Ask(f"call_{number}", "f", {"text": "x" * 1_000}), -1, 0, 1, 0, "t", "s", "c")
+        state.wait(asked, state.group(f"g{number}"))
+        state.trim()
+        assert (
+            sum(weight_of_asked(each) for group in state.groups.values() for each in group.pending) <= 10_000
+        )
+    assert not state.groups["g0"].pending
+    assert state.groups["g19"].pending
+    assert state.counters.forgotten_asked == sum(not group.pending for group in state.groups.values())
 
 
 def test_usage_is_counted_once_however_many_spans_tell_of_it() -> None:
