@@ -228,6 +228,7 @@ def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: S
     """Analyze `paths` and print; the exit status: 2 for bad input, 1 for a finding of `fail_on`, else 0."""
     # Whoever reads may stop reading, as `head` does: then end as other tools do, without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})  # a parent may have left it blocked
     stderr = Console(stderr=True)
     problems = Problems(sys.stderr)
     try:

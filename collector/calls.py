@@ -240,7 +240,7 @@ class Calls:
             if outer is not None and outer is not entry:
                 if wanted is Telling.MODEL or self._nested(outer, part):
                     self._absorb(outer, entry)
-            elif outer is None and parent.telling is wanted:
+            elif outer is None and parent.telling is wanted and parent.span_id in trace.nodes:
                 self._foretell(trace.nodes[parent.span_id], entry, parent)
 
     def _foretell(self, node: Node, entry: Entry, parent: Observation) -> None:

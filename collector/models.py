@@ -52,12 +52,11 @@ class Models:
             return
         trace = self._state.traces.get(observation.trace_id) if observation.trace_id else None
         group = self._state.group(self._state.group_name(trace, observation))
-        if (
-            trace is not None
-            and not observation.is_log
-            and trace.nodes[observation.span_id].telling is Telling.CONTEXT
-        ):
-            return
+        if trace is not None and not observation.is_log:
+            # A trace of very many spans may have forgotten this one already.
+            placed = trace.nodes.get(observation.span_id)
+            if placed is not None and placed.telling is Telling.CONTEXT:
+                return
         if observation.telling is Telling.PART and not observation.attached:
             self._fed_back(observation, facts, group)
             return
