@@ -144,7 +144,8 @@ class Models:
         if observation.telling is Telling.PART and entry is None:
             return
         shows_history = bool(facts.told or facts.answers or facts.user_text)
-        due_ns = self._state.now_ns + self._state.hold_ns
+        # Never 0, which says that the conversation has not moved on: recorded traces have no clock.
+        due_ns = max(1, self._state.now_ns + self._state.hold_ns)
         moved = False
         for asked in group.pending:
             if (

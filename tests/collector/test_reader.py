@@ -76,6 +76,14 @@ def test_calls_and_arguments_of_captures_are_right(root: object) -> None:
     assert seen >= 0.97 * asked
 
 
+def test_calls_that_only_messages_show_are_told_of_recordings_too() -> None:
+    (capture,) = [
+        each for each in captures(RECORDED) if each.folder == RECORDED / "llama-index" / "traceloop"
+    ]
+    expected, off, _, _ = right(capture, read_offline(batches(capture.folder)))
+    assert (expected, off) == (15, 0)
+
+
 @pytest.mark.parametrize("folder", FEW, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
