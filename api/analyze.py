@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -226,9 +225,6 @@ def _print_table(latest: Sequence[Finding], steps: int) -> None:
 
 def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: Settings) -> int:
     """Analyze `paths` and print; the exit status: 2 for bad input, 1 for a finding of `fail_on`, else 0."""
-    # Whoever reads may stop reading, as `head` does: then end as other tools do, without a word.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})  # a parent may have left it blocked
     stderr = Console(stderr=True)
     problems = Problems(sys.stderr)
     try:

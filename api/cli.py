@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from enum import StrEnum
 from importlib.metadata import version
@@ -107,6 +108,9 @@ def analyze(
     """
     from api.analyze import analyze as run
 
+    # Whoever reads may stop reading, as `head` does: then end as other tools do, without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})  # a parent may have left it blocked
     try:
         settings = load({}, config)
     except ConfigError as error:
