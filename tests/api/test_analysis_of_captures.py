@@ -18,9 +18,6 @@ FOLDERS = (ROOT / "tests/testdata/captures", ROOT.parent / "shared/captures")
 LOOPING = "fetch_page"
 HEALTHY = "get_weather"
 IDENTICAL = 6
-NO_ARGUMENTS_ON_THE_WIRE = {
-    "openai-raw/otel-v2-latest": "its meta.json calls the arguments recorded, but no span or log holds them",
-}
 
 
 def captures() -> list[Path]:
@@ -61,7 +58,7 @@ def test_the_first_alarm_on_the_looping_tool_is_doom_loop_and_the_healthy_tool_h
     found = findings(folder)
     alarms = [finding for finding in found if finding.severity is not Severity.INFO]
     assert not [finding for finding in alarms if is_about(finding, HEALTHY)]
-    if meta["arguments_recorded"] and name(folder) not in NO_ARGUMENTS_ON_THE_WIRE:
+    if meta["arguments_recorded"]:
         assert [finding.kind for finding in alarms if is_about(finding, LOOPING)][:1] == ["doom_loop"]
     elif meta["arguments_recorded"] is False:
         assert not alarms
