@@ -20,7 +20,7 @@ from collector.messages import MAX_CALLS, MAX_MODELS, Asked, Group, Turn
 from collector.ordering import Held
 from collector.sessions import Node, Trace
 from collector.state import BLOCK, MAX_RECENT, Process, State
-from collector.step import Kind, Outcome, Step, Usage
+from collector.step import Evaluation, Kind, Outcome, Step, Usage
 
 R = TypeVar("R", Trace, Group, Process)
 
@@ -37,7 +37,15 @@ _MODEL: Final = Shape(
     offered_tools=tuple,
 )
 _OBSERVATION: Final = Shape(Observation, telling=Telling, tool=maybe(_TOOL), model=maybe(_MODEL))
-_STEP: Final = Shape(Step, kind=Kind, outcome=Outcome, usage=_USAGE, offered_tools=tuple)
+_EVALUATION: Final = Shape(Evaluation)
+_STEP: Final = Shape(
+    Step,
+    kind=Kind,
+    outcome=Outcome,
+    usage=_USAGE,
+    offered_tools=tuple,
+    evaluations=each_of(_EVALUATION, tuple),
+)
 _ENTRY: Final = Shape(
     Entry, kind=Kind, parts=each_of(_OBSERVATION), ask=maybe(_ASK), answer=maybe(_ANSWER), ids=tuple
 )
@@ -59,8 +67,8 @@ _PROCESS: Final = Shape(
 _HELD: Final = Shape(Held, scopes=tuple, observation=_OBSERVATION)
 _WAITING: Final = each_of(_HELD)
 _SHAPES: Final = (
-    _USAGE, _ASK, _ANSWER, _TOOL, _MODEL, _OBSERVATION, _STEP, _ENTRY, _ASKED, _TURN, _GROUP, _NODE, _TRACE,
-    _PROCESS, _HELD,
+    _USAGE, _ASK, _ANSWER, _TOOL, _MODEL, _OBSERVATION, _EVALUATION, _STEP, _ENTRY, _ASKED, _TURN, _GROUP,
+    _NODE, _TRACE, _PROCESS, _HELD,
 )  # fmt: skip
 
 MAKE: Final = hashlib.blake2b(

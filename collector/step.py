@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+MAX_EVALUATIONS: Final = 8  # of one step that are kept, the first ones
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
@@ -43,6 +45,46 @@ class Usage:
     cached_tokens: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """One tool as it was offered to a model.
+
+    `parameters` is the JSON Schema of its arguments, None when that was not recorded. `read_only`,
+    `destructive` and `idempotent` are the hints of MCP's tool annotations, None = not told. `hash` is 16 hex
+    digits of name, description and parameters, whatever the order of keys; the hints are not in it.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Json = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinitions:
+    """All tools that were offered at once, by name; equal texts give one object.
+
+    `hash` is 16 hex digits over the tools' hashes in the order of their names; `chars` is the length of the
+    recorded text, which is what the model had to read.
+    """
+
+    hash: str
+    tools: Mapping[str, ToolDefinition]
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One judgement of a step by whatever evaluates it (`gen_ai.evaluation.result`). None = not told."""
+
+    name: str
+    score: float | None = None
+    label: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One thing an agent did, read out of one or several spans and logs.
@@ -53,6 +95,11 @@ class Step:
     `attempt_id` is equal for the calls of one model message (one batch is one attempt), None when unknown.
     Times are unix nanoseconds; `cost_usd` is US dollars. `late`: arrived after its scope had moved on.
     `engine_seq` is its place in the order in which steps were said and detectors saw them, from 1.
+
+    `target` is the server that a call went to: `server.address[:port]`, an MCP server's name, a URL's host.
+    `definitions` are the tools that a model call or agent run had to choose from, None when only their names
+    (`offered_tools`) or nothing was recorded. `expected_tool`, `task_id` and `task_success` are what whoever
+    ran the agent said with our own attributes `recloser.*`; `evaluations` are at most `MAX_EVALUATIONS`.
     """
 
     step_id: str
@@ -86,6 +133,13 @@ class Step:
     convention: str = ""
     late: bool = False
     engine_seq: int = 0
+    service_version: str = ""
+    target: str | None = None
+    definitions: ToolDefinitions | None = None
+    expected_tool: str | None = None
+    task_id: str | None = None
+    task_success: bool | None = None
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
