@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARED := ../shared
 
-.PHONY: help demo test check accept accept-short bench fmt clean
+.PHONY: help demo test check accept accept-short bench eval fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,6 +41,9 @@ bench: $(VENV)/.dev ## every measured figure, again
 	$(BIN)/python bench/detector_cost.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/ingest.py
+
+eval: $(VENV)/.dev ## how well stuck runs are seen, on all of ../shared: writes docs/evaluation.md
+	$(BIN)/python -m evaluation
 
 fmt: $(VENV)/.dev ## mend lint and format
 	$(BIN)/ruff check --fix .

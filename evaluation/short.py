@@ -1,0 +1,94 @@
+"""The measured figures in short, for who tunes: of both halves together and of the reported half."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluation.measuring import Measured
+from evaluation.scoring import score_cases, score_labels
+from evaluation.shared import GROUPS, REPORTED, Case, half
+from evaluation.stats import Share
+
+
+def briefly(measured: Measured) -> str:
+    """The figures of the issue's targets, a line each."""
+    return "\n".join([*_cases(measured), *_labels(measured), *_sets(measured), *_kinds(measured.findings)])
+
+
+def _cases(measured: Measured) -> Iterator[str]:
+    for title, part in _parts(measured.cases):
+        score = score_cases(part, measured.alarms)
+        yield (
+            f"cases {title}: in time {score.in_time}/{score.positives}, right kind {score.right_kind}, "
+            f"too early {score.early}, traps alarmed {score.trapped}/{score.traps}"
+        )
+
+
+def _labels(measured: Measured) -> Iterator[str]:
+    for title, part in _parts(measured.labels):
+        score = score_labels(part, measured.alarms)
+        kinds = ", ".join(
+            f"{label} {score.found[label]}/{count} (right kind {score.right[label]})"
+            for label, count in sorted(score.total.items())
+        )
+        yield (
+            f"labels {title}: recall {score.recall.hits}/{score.recall.total}, "
+            f"false alarms {score.false_alarms.hits}/{score.false_alarms.total}, "
+            f"median delay {score.median_delay}, early {score.early}; {kinds}"
+        )
+
+
+def _sets(measured: Measured) -> Iterator[str]:
+    alarms = measured.alarms
+    halves = dict(measured.runs.select("id", "half").iter_rows())
+    for title, ids in measured.members.items():
+        mine = [run_id for run_id in ids if halves[run_id] == REPORTED]
+        both = Share(sum(run_id in alarms for run_id in ids), len(ids))
+        part = Share(sum(run_id in alarms for run_id in mine), len(mine))
+        yield f"{title}: alarmed {both} of {len(ids)} runs; reported half {part} of {len(mine)}"
+
+
+def _kinds(findings: pl.DataFrame) -> Iterator[str]:
+    counted = findings.group_by("set", "kind", "severity", "shadow").agg(
+        pl.len().alias("findings"), pl.col("id").n_unique().alias("runs")
+    )
+    for name, kind, severity, shadow, count, runs in counted.sort(
+        "set", "kind", "severity", "shadow"
+    ).iter_rows():
+        yield f"said {name}: {kind} {severity}{' (shadow)' if shadow else ''} {count} in {runs} runs"
+
+
+def _parts(rows: list[Case]) -> list[tuple[str, list[Case]]]:
+    mine = [row for row in rows if half(str(row["id"])) == REPORTED]
+    return [("all", rows), ("reported half", mine)] if rows else []
+
+
+def shown(measured: Measured) -> str:
+    """Every case, label and healthy run that falls short, with what was said of it."""
+    alarms = measured.alarms
+    short: dict[str, str] = {}
+    if measured.cases:
+        short |= {
+            run_id: f"case  {run_id}: {why}"
+            for run_id, why in score_cases(measured.cases, alarms).short.items()
+        }
+    if measured.labels:
+        for run_id, why in score_labels(measured.labels, alarms).short.items():
+            short[run_id] = f"label {run_id}: {why}"
+    for group in GROUPS:
+        if group.healthy:
+            for run_id in measured.members.get(group.title, ()):
+                if run_id in alarms and run_id not in short:
+                    short[run_id] = f"good run alarmed {group.title} {run_id} {half(run_id)} half"
+    said: dict[str, list[str]] = {}
+    rows = measured.findings.select("id", "since", "at", "severity", "kind", "rule", "summary").sort(
+        "id", "at"
+    )
+    for run_id, since, at, severity, kind, rule, summary in rows.iter_rows():
+        if run_id in short:
+            said.setdefault(run_id, []).append(
+                f"    calls {since}-{at} {severity} {kind} ({rule}): {summary[:160]}"
+            )
+    return "\n".join("\n".join([why, *said.get(run_id, [])[:6]]) for run_id, why in short.items())
