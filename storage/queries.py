@@ -6,15 +6,15 @@ Steps, findings and alerts are stored once a revision; readers take the newest o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from collector.batch import SPAN_SCHEMA
-from collector.step import Kind, Outcome, Step, Usage
+from collector.step import Evaluation, Kind, Outcome, Step, ToolDefinition, ToolDefinitions, Usage
 from detectors.protocol import Finding, Severity
 from storage.client import Row, StoreClient
 
@@ -28,13 +28,17 @@ _COUNTS: Final = {
     "findings": "uniqExact(id)",
     "alerts": "uniqExact(id)",
     "breaker_events": "uniqExact(breaker_id, seq)",
+    "failures": "uniqExact(step_id)",
+    "tool_definitions": "uniqExact(service, service_version, definitions_hash, tool)",
 }
 _STEP_COLUMNS: Final = (
     "step_id, kind, session_id, start_ns, end_ns, revision, run_id, service, agent, parent_agent, user, tool,"
     " arguments, result, call_id, attempt_id, outcome, error, model, provider, input_tokens, output_tokens,"
     " cached_tokens, cost_usd, offered_tools, finish_reason, text, trace_id, span_id, parent_span_id,"
-    " convention, late, engine_seq"
+    " convention, late, engine_seq, service_version, target, expected_tool, task_id, task_success,"
+    " definitions_hash, definitions_chars, evaluations.name, evaluations.score, evaluations.label"
 )
+_EVALUATION: Final = ("name", "score", "label")
 _FINDING_COLUMNS: Final = (
     "id, kind, severity, session_id, toUnixTimestamp64Nano(started_at), toUnixTimestamp64Nano(detected_at),"
     " occurrences, summary, revision, session_ids, run_id, service, agent, tool, trace_id, span_id,"
@@ -66,7 +70,7 @@ class Queries:
         self._client = client
 
     def counts(self) -> dict[str, int]:
-        """How many spans, logs, steps, findings, alerts and breaker events there are, by table."""
+        """How many rows there are by table; what is stored once a revision counts once."""
         return {
             table: int(self._client.rows(f"SELECT {count} FROM {table}")[0][0])  # noqa: S608 - constants
             for table, count in _COUNTS.items()
@@ -109,7 +113,31 @@ class Queries:
             " WHERE session_id IN {names:Array(String)} ORDER BY engine_seq, start_ns, step_id",
             {"names": names},
         )
-        return [_step(row, session_id) for row in rows]
+        told = [dict(zip(_STEP_COLUMNS.split(", "), row, strict=True)) for row in rows]
+        known = self.definitions(
+            {step["definitions_hash"]: step["definitions_chars"] for step in told if step["definitions_hash"]}
+        )
+        return [_step(step, session_id, known) for step in told]
+
+    def definitions(self, chars: Mapping[str, int]) -> dict[str, ToolDefinitions]:
+        """The tool definitions of these hashes, with how many characters each was told to have.
+
+        A hash of which nothing is stored any more is left out.
+        """
+        if not chars:
+            return {}
+        rows = self._client.rows(
+            "SELECT definitions_hash, tool, any(description), any(parameters), any(read_only),"
+            " any(destructive), any(idempotent), any(tool_hash) FROM tool_definitions"
+            " WHERE definitions_hash IN {hashes:Array(String)}"
+            " GROUP BY definitions_hash, tool ORDER BY definitions_hash, tool",
+            {"hashes": sorted(chars)},
+        )
+        found: dict[str, dict[str, ToolDefinition]] = {}
+        for of, tool, description, parameters, *hints_and_hash in rows:
+            schema = None if parameters is None else json.loads(parameters)
+            found.setdefault(of, {})[tool] = ToolDefinition(tool, description, schema, *hints_and_hash)
+        return {of: ToolDefinitions(of, tools, chars[of]) for of, tools in found.items()}
 
     def newest_findings(self, *, limit: int = 100, since_ns: int = 0) -> list[Finding]:
         """The newest revision of each finding detected at or after `since_ns`, the latest first."""
@@ -166,15 +194,23 @@ def _trace(row: Row) -> TraceSummary:
     )
 
 
-def _step(row: Row, session_id: str) -> Step:
-    told = dict(zip(_STEP_COLUMNS.split(", "), row, strict=True))
+def _step(told: dict[str, Any], session_id: str, known: Mapping[str, ToolDefinitions]) -> Step:
     usage = Usage(**{name: told.pop(name) for name in ("input_tokens", "output_tokens", "cached_tokens")})
     arguments = told.pop("arguments")
     told["kind"] = Kind(told["kind"])
     told["outcome"] = Outcome(told["outcome"])
     told["offered_tools"] = tuple(told["offered_tools"])
     told["session_id"] = session_id
-    return Step(**told, usage=usage, arguments=None if arguments is None else json.loads(arguments))
+    for name in ("target", "expected_tool", "task_id"):
+        told[name] = told[name] or None
+    del told["definitions_chars"]
+    return Step(
+        definitions=known.get(told.pop("definitions_hash")),
+        evaluations=tuple(map(Evaluation, *(told.pop(f"evaluations.{part}") for part in _EVALUATION))),
+        usage=usage,
+        arguments=None if arguments is None else json.loads(arguments),
+        **told,
+    )
 
 
 def _finding(row: Row) -> Finding:

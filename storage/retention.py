@@ -66,6 +66,8 @@ def _wanted(retention: Retention) -> list[tuple[str, str, int]]:
         ("steps", "start_time", retention.steps_days),
         ("session_merges", "merged_at", retention.steps_days),
         ("findings", "detected_at", retention.findings_days),
+        ("failures", "failed_at", retention.findings_days),
+        ("tool_definitions", "last_seen", retention.findings_days),
         ("alerts", "updated_at", retention.findings_days),
         ("breaker_events", "at", retention.findings_days),
     ]

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 import orjson
 import pyarrow as pa
 
-from collector.step import Json, SessionsMerged, Step
+from collector.step import Json, Kind, SessionsMerged, Step, ToolDefinition
+from detectors.operation import operation_of
 from detectors.protocol import Finding
 
 T = TypeVar("T")
@@ -24,6 +25,8 @@ TIME: Final = pa.timestamp("ns", tz="UTC")
 Column: TypeAlias = tuple[str, pa.DataType, Callable[[T], Any]]
 
 _LAST_NS: Final = 2**63 - 1
+_MOST_TOOLS: Final = 2**16 - 1
+_MOST_CHARS: Final = 2**32 - 1
 _TOO_DEEP: Final = '"[nested too deeply to be shown]"'
 
 
@@ -69,6 +72,31 @@ class BreakerEventRow:
     payload: str = "{}"
 
 
+@dataclass(frozen=True, slots=True)
+class DefinitionRow:
+    """A tool as a version of a service offered it, as one of the tools that `definitions_hash` stands for.
+
+    `seen_ns` is unix nanoseconds.
+    """
+
+    service: str
+    service_version: str
+    definitions_hash: str
+    tool: ToolDefinition
+    seen_ns: int
+
+
+def _operation(step: Step) -> str:
+    return operation_of(step.tool, step.arguments) if step.kind is Kind.TOOL_CALL and step.tool else ""
+
+
+def _offered_count(step: Step) -> int:
+    """How many tools there were to choose from; 0 when that was not told."""
+    return min(
+        max(len(step.offered_tools), len(step.definitions.tools) if step.definitions else 0), _MOST_TOOLS
+    )
+
+
 _STEP: Final[tuple[Column[Step], ...]] = (
     ("session_id", TEXT, lambda s: s.session_id),
     ("start_time", TIME, lambda s: s.start_ns),
@@ -103,10 +131,40 @@ _STEP: Final[tuple[Column[Step], ...]] = (
     ("parent_span_id", TEXT, lambda s: s.parent_span_id),
     ("convention", TEXT, lambda s: s.convention),
     ("late", pa.bool_(), lambda s: s.late),
+    ("service_version", TEXT, lambda s: s.service_version),
+    ("target", TEXT, lambda s: s.target or ""),
+    ("operation", TEXT, _operation),
+    ("expected_tool", TEXT, lambda s: s.expected_tool or ""),
+    ("task_id", TEXT, lambda s: s.task_id or ""),
+    ("task_success", pa.bool_(), lambda s: s.task_success),
+    ("definitions_hash", TEXT, lambda s: s.definitions.hash if s.definitions else ""),
+    ("offered_count", pa.uint16(), _offered_count),
+    (
+        "definitions_chars",
+        pa.uint32(),
+        lambda s: min(s.definitions.chars, _MOST_CHARS) if s.definitions else 0,
+    ),
+    ("evaluations.name", TEXTS, lambda s: [e.name for e in s.evaluations]),
+    ("evaluations.score", pa.list_(pa.float64()), lambda s: [e.score for e in s.evaluations]),
+    ("evaluations.label", TEXTS, lambda s: [e.label for e in s.evaluations]),
 )
 _MERGE: Final[tuple[Column[SessionsMerged], ...]] = (
     ("old", TEXT, lambda m: m.old),
     ("new", TEXT, lambda m: m.new),
+)
+_DEFINITION: Final[tuple[Column[DefinitionRow], ...]] = (
+    ("service", TEXT, lambda d: d.service),
+    ("service_version", TEXT, lambda d: d.service_version),
+    ("definitions_hash", TEXT, lambda d: d.definitions_hash),
+    ("tool", TEXT, lambda d: d.tool.name),
+    ("tool_hash", TEXT, lambda d: d.tool.hash),
+    ("description", TEXT, lambda d: d.tool.description),
+    ("parameters", TEXT, lambda d: None if d.tool.parameters is None else json_text(d.tool.parameters)),
+    ("read_only", pa.bool_(), lambda d: d.tool.read_only),
+    ("destructive", pa.bool_(), lambda d: d.tool.destructive),
+    ("idempotent", pa.bool_(), lambda d: d.tool.idempotent),
+    ("first_seen", TIME, lambda d: d.seen_ns),
+    ("last_seen", TIME, lambda d: d.seen_ns),
 )
 _FINDING: Final[tuple[Column[Finding], ...]] = (
     ("id", TEXT, lambda f: f.id),
@@ -171,6 +229,11 @@ def step_rows(steps: Sequence[Step]) -> pa.RecordBatch:
 def session_merge_rows(merges: Sequence[SessionsMerged]) -> pa.RecordBatch:
     """One row a merge."""
     return _columns(_MERGE, merges)
+
+
+def tool_definition_rows(definitions: Sequence[DefinitionRow]) -> pa.RecordBatch:
+    """One row a tool of a set of definitions, its schema as JSON text."""
+    return _columns(_DEFINITION, definitions)
 
 
 def finding_rows(findings: Sequence[Finding]) -> pa.RecordBatch:

@@ -33,6 +33,7 @@ T = TypeVar("T")
 MAX_ROWS: Final = 1_000_000
 """Rows of one batch; more would be more than one block. 10,000 is a good size."""
 
+_TIMES: Final = {"steps": "start_time", "failures": "failed_at", "tool_definitions": "last_seen"}
 _DAY_NS: Final = 86_400 * 10**9
 _LAST_NS: Final = 4_291_747_200 * 10**9  # 2106-01-01: ClickHouse's DateTime ends in that year
 _MAX_DAYS: Final = 90  # an INSERT may touch 100 partitions; a day more at each end by time zone
@@ -65,8 +66,8 @@ class Writer:
         self._insert("session_merges", _as_rows(session_merge_rows, merges), token, time=None)
 
     def insert_packed(self, table: str, columns: pa.RecordBatch, token: str) -> None:
-        """Write rows of `steps` or `session_merges` that `storage.rows` has made columns of before."""
-        self._insert(table, columns, token, time="start_time" if table == "steps" else None)
+        """Write rows of any derived table, which `storage.rows` has made columns of before."""
+        self._insert(table, columns, token, time=_TIMES.get(table))
 
     def insert_findings(self, findings: Sequence[Finding], token: str) -> None:
         """Write findings, one row a revision."""

@@ -15,18 +15,19 @@ import pytest
 
 from collector.batch import SPAN_SCHEMA
 from collector.consumer import Rejected, Unavailable
-from collector.step import Json, SessionsMerged, Step
+from collector.step import Json, SessionsMerged, Step, ToolDefinition, ToolDefinitions
 from detectors.protocol import Severity
 from storage.client import StoreClient, StoreTarget, connect
 from storage.migrate import migrate
 from storage.queries import Queries
 from storage.retention import Retention, apply_retention
-from storage.rows import AlertRow, BreakerEventRow
+from storage.rows import AlertRow, BreakerEventRow, tool_definition_rows
 from storage.writer import Writer
 from tests.storage.rows_for_tests import (
     DAY_NS,
     START_NS,
     bare_step,
+    definition_rows,
     full_finding,
     full_step,
     log_batch,
@@ -241,8 +242,40 @@ class StoreContract:
     def test_steps_come_back_as_they_went_in(self, writer: Writer, queries: Queries) -> None:
         session = fresh("steps")
         steps = [bare_step(session, 1), full_step(session, 2)]
+        writer.insert_packed("tool_definitions", tool_definition_rows(definition_rows()), fresh("token"))
         writer.insert_steps(steps, fresh("token"))
         assert queries.steps_of_session(session) == steps
+
+    def test_definitions_that_are_not_stored_are_not_known(self, writer: Writer, queries: Queries) -> None:
+        session = fresh("undefined")
+        gone = ToolDefinitions(fresh("hash"), {"search": ToolDefinition("search")}, 7)
+        writer.insert_steps([dataclasses.replace(full_step(session), definitions=gone)], fresh("token"))
+        assert [step.definitions for step in queries.steps_of_session(session)] == [None]
+
+    def test_a_step_says_what_its_call_was_about(self, writer: Writer, store: StoreClient) -> None:
+        session = fresh("about")
+        shell = dataclasses.replace(
+            full_step(session), tool="bash", arguments={"command": "cd x && git status"}
+        )
+        writer.insert_steps([shell, bare_step(session, 1)], fresh("token"))
+        rows = store.rows(
+            "SELECT operation, offered_count, definitions_chars, definitions_hash FROM steps"
+            " WHERE session_id = {session:String} ORDER BY step_id",
+            {"session": session},
+        )
+        assert rows == [("bash:git status", 2, 420, "00112233445566aa"), ("", 0, 0, "")]
+
+    def test_a_definition_keeps_when_it_was_seen_first(self, writer: Writer, store: StoreClient) -> None:
+        service = fresh("service")
+        for seen_ns in (START_NS + DAY_NS, START_NS, START_NS + 2 * DAY_NS):
+            rows = tool_definition_rows(definition_rows(service, seen_ns))
+            writer.insert_packed("tool_definitions", rows, fresh("token"))
+        told = store.rows(
+            "SELECT tool, toUnixTimestamp64Nano(min(first_seen)), toUnixTimestamp64Nano(max(last_seen))"
+            " FROM tool_definitions WHERE service = {service:String} GROUP BY tool ORDER BY tool",
+            {"service": service},
+        )
+        assert told == [(tool, START_NS, START_NS + 2 * DAY_NS) for tool in ("fetch_page", "search")]
 
     def test_the_newest_revision_of_a_step_wins(self, writer: Writer, queries: Queries) -> None:
         session = fresh("revised")
@@ -369,9 +402,10 @@ class StoreContract:
         wanted = Retention(spans_days=36_500, steps_days=36_500, findings_days=36_500)
         assert "otel_traces" in apply_retention(store, wanted)
         assert apply_retention(store, wanted) == []
-        assert len(apply_retention(store, Retention(spans_days=0, steps_days=0, findings_days=0))) == 8
+        assert len(apply_retention(store, Retention(spans_days=0, steps_days=0, findings_days=0))) == 10
 
     def test_a_step_keeps_every_field(self, store: StoreClient) -> None:
         names = {line.split()[0] for line in columns_of(store, "steps")}
-        told = {field.name for field in dataclasses.fields(Step)} - {"usage"}
-        assert told | {"input_tokens", "output_tokens", "cached_tokens"} <= names
+        told = {field.name for field in dataclasses.fields(Step)} - {"usage", "definitions", "evaluations"}
+        usage = {"input_tokens", "output_tokens", "cached_tokens"}
+        assert told | usage | {"definitions_hash", "evaluations.name"} <= names

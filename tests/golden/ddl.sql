@@ -44,6 +44,48 @@ PARTITION BY toYYYYMM(at)
 ORDER BY (breaker_id, seq)
 SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
 
+CREATE TABLE otel.failures
+(
+    `step_id` String CODEC(ZSTD(1)),
+    `revision` UInt32 CODEC(ZSTD(1)),
+    `engine_seq` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `failed_at` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `session_id` String CODEC(ZSTD(1)),
+    `run_id` String CODEC(ZSTD(1)),
+    `service` LowCardinality(String) CODEC(ZSTD(1)),
+    `service_version` LowCardinality(String) CODEC(ZSTD(1)),
+    `agent` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `tool` LowCardinality(String) CODEC(ZSTD(1)),
+    `operation` String CODEC(ZSTD(1)),
+    `target` LowCardinality(String) CODEC(ZSTD(1)),
+    `model` LowCardinality(String) CODEC(ZSTD(1)),
+    `error_class` LowCardinality(String) CODEC(ZSTD(1)),
+    `nature` LowCardinality(String) CODEC(ZSTD(1)),
+    `source` LowCardinality(String) CODEC(ZSTD(1)),
+    `prescription` LowCardinality(String) CODEC(ZSTD(1)),
+    `response` LowCardinality(String) CODEC(ZSTD(1)),
+    `first_response` LowCardinality(String) CODEC(ZSTD(1)),
+    `followed` Nullable(Bool) CODEC(ZSTD(1)),
+    `recovered` Bool CODEC(ZSTD(1)),
+    `fed_back` Bool CODEC(ZSTD(1)),
+    `ure` Bool CODEC(ZSTD(1)),
+    `cascaded` Bool DEFAULT false CODEC(ZSTD(1)),
+    `retries` UInt16 CODEC(ZSTD(1)),
+    `perturbations` UInt16 CODEC(ZSTD(1)),
+    `calls_to_recovery` Nullable(UInt16) CODEC(ZSTD(1)),
+    `ns_to_recovery` Nullable(UInt64) CODEC(ZSTD(1)),
+    `calls_spent` UInt16 CODEC(ZSTD(1)),
+    `tokens_spent` Nullable(UInt64) CODEC(ZSTD(1)),
+    `cost_usd` Nullable(Float64) CODEC(ZSTD(1)),
+    `ingested_at` DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1)),
+    INDEX idx_session_id session_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX idx_failed_at failed_at TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(revision)
+PARTITION BY toYYYYMM(failed_at)
+ORDER BY step_id
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
 CREATE TABLE otel.findings
 (
     `id` String CODEC(ZSTD(1)),
@@ -234,16 +276,20 @@ CREATE TABLE otel.steps
     `end_time` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
     `run_id` String CODEC(ZSTD(1)),
     `service` LowCardinality(String) CODEC(ZSTD(1)),
+    `service_version` LowCardinality(String) CODEC(ZSTD(1)),
     `agent` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
     `parent_agent` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
     `user` Nullable(String) CODEC(ZSTD(1)),
     `tool` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
+    `target` LowCardinality(String) CODEC(ZSTD(1)),
+    `operation` String CODEC(ZSTD(1)),
     `arguments` Nullable(String) CODEC(ZSTD(3)),
     `result` Nullable(String) CODEC(ZSTD(3)),
     `call_id` Nullable(String) CODEC(ZSTD(1)),
     `attempt_id` Nullable(String) CODEC(ZSTD(1)),
     `outcome` LowCardinality(String) CODEC(ZSTD(1)),
     `error` Nullable(String) CODEC(ZSTD(3)),
+    `error_class` LowCardinality(String) CODEC(ZSTD(1)),
     `model` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
     `provider` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
     `input_tokens` Nullable(UInt64) CODEC(ZSTD(1)),
@@ -251,6 +297,15 @@ CREATE TABLE otel.steps
     `cached_tokens` Nullable(UInt64) CODEC(ZSTD(1)),
     `cost_usd` Nullable(Float64) CODEC(ZSTD(1)),
     `offered_tools` Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    `expected_tool` LowCardinality(String) CODEC(ZSTD(1)),
+    `task_id` String CODEC(ZSTD(1)),
+    `task_success` Nullable(Bool) CODEC(ZSTD(1)),
+    `definitions_hash` LowCardinality(String) CODEC(ZSTD(1)),
+    `offered_count` UInt16 CODEC(ZSTD(1)),
+    `definitions_chars` UInt32 CODEC(ZSTD(1)),
+    `evaluations.name` Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    `evaluations.score` Array(Nullable(Float64)) CODEC(ZSTD(1)),
+    `evaluations.label` Array(Nullable(String)) CODEC(ZSTD(1)),
     `finish_reason` LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
     `text` Nullable(String) CODEC(ZSTD(3)),
     `trace_id` String CODEC(ZSTD(1)),
@@ -268,5 +323,26 @@ CREATE TABLE otel.steps
 ENGINE = ReplacingMergeTree(revision)
 PARTITION BY toDate(start_time)
 ORDER BY (session_id, start_time, step_id)
+SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE TABLE otel.tool_definitions
+(
+    `service` LowCardinality(String) CODEC(ZSTD(1)),
+    `service_version` LowCardinality(String) CODEC(ZSTD(1)),
+    `definitions_hash` LowCardinality(String) CODEC(ZSTD(1)),
+    `tool` LowCardinality(String) CODEC(ZSTD(1)),
+    `tool_hash` SimpleAggregateFunction(any, String) CODEC(ZSTD(1)),
+    `description` SimpleAggregateFunction(any, String) CODEC(ZSTD(3)),
+    `parameters` SimpleAggregateFunction(any, Nullable(String)) CODEC(ZSTD(3)),
+    `read_only` SimpleAggregateFunction(any, Nullable(Bool)) CODEC(ZSTD(1)),
+    `destructive` SimpleAggregateFunction(any, Nullable(Bool)) CODEC(ZSTD(1)),
+    `idempotent` SimpleAggregateFunction(any, Nullable(Bool)) CODEC(ZSTD(1)),
+    `first_seen` SimpleAggregateFunction(min, DateTime64(9, 'UTC')) CODEC(ZSTD(1)),
+    `last_seen` SimpleAggregateFunction(max, DateTime64(9, 'UTC')) CODEC(ZSTD(1)),
+    INDEX idx_definitions_hash definitions_hash TYPE bloom_filter(0.01) GRANULARITY 1
+)
+ENGINE = AggregatingMergeTree
+PARTITION BY toYYYYMM(last_seen)
+ORDER BY (service, service_version, definitions_hash, tool)
 SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
 

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from collector.batch import LOG_SCHEMA, SPAN_SCHEMA
-from collector.step import Kind, Outcome, Step, Usage
+from collector.step import Evaluation, Kind, Outcome, Step, ToolDefinition, ToolDefinitions, Usage
 from detectors.protocol import Finding, Severity
+from storage.rows import DefinitionRow
 
 START_NS = 1_750_000_000_123_456_789
 DAY_NS = 86_400 * 10**9
@@ -79,6 +80,30 @@ def log_batch(name: str, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=LOG_SCHEMA)
 
 
+DEFINITIONS = ToolDefinitions(
+    "00112233445566aa",
+    {
+        "fetch_page": ToolDefinition(
+            "fetch_page",
+            "gets a page",
+            {"type": "object"},
+            read_only=True,
+            destructive=False,
+            hash="aa00000000000000",
+        ),
+        "search": ToolDefinition("search", "looks for pages", hash="bb00000000000000"),
+    },
+    chars=420,
+)
+
+
+def definition_rows(service: str = "crawler", seen_ns: int = START_NS) -> list[DefinitionRow]:
+    return [
+        DefinitionRow(service, "1.2.3", DEFINITIONS.hash, tool, seen_ns)
+        for tool in DEFINITIONS.tools.values()
+    ]
+
+
 def full_step(session_id: str, number: int = 0) -> Step:
     return Step(
         step_id=f"{session_id}/{number}",
@@ -111,6 +136,13 @@ def full_step(session_id: str, number: int = 0) -> Step:
         convention="otel_genai",
         late=True,
         engine_seq=100 + number,
+        service_version="1.2.3",
+        target="pages.example.org:443",
+        definitions=DEFINITIONS,
+        expected_tool="search",
+        task_id="task-1",
+        task_success=False,
+        evaluations=(Evaluation("correctness", 0.5, None), Evaluation("tone", None, "fine")),
     )
 
 
