@@ -18,6 +18,7 @@ from collector.receivers.auth import FORBIDDEN, UNAUTHENTICATED, Auth, anyone
 from collector.receivers.limits import Limits
 from collector.redact import RedactionSettings, Redactor
 from detectors.catalog import build as detectors
+from detectors.catalog import tool_policy
 from detectors.engine import Engine
 from storage.rows import session_merge_rows, step_rows
 
@@ -52,7 +53,7 @@ def build_decode(
 def build_engine(settings: Settings) -> Engine:
     """The detectors. Raises `ConfigError` that names the key that is wrong."""
     try:
-        return Engine(detectors(settings.detectors))
+        return Engine(detectors(settings.detectors), policy=tool_policy(settings.detectors))
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
 

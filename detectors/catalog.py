@@ -12,15 +12,19 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from detectors.doom_loop import DoomLoop, DoomLoopConfig
 from detectors.engine import DetectorFactory
+from detectors.keys import Key, by_agent
+from detectors.tool_policy import ToolPolicy
+from detectors.tuning import Tuned
 
 if TYPE_CHECKING:
     from detectors.protocol import Detector
 
 ENTRY_POINTS = "recloser.detectors"
+POLICY = "tools"
 _TRUTH = {
     "true": True,
     "1": True,
@@ -35,15 +39,17 @@ _TRUTH = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of detector: `config` is a dataclass with a default for every field, `make` builds from it.
+    """A sort of detector: `config` is a dataclass with a default for every field.
 
-    `finds` are the kinds of findings that it may say, by which policies choose. A config field
-    `shadow: bool`, where there is one, is honoured by the engine.
+    `make` builds one from the settings, those that differ for some tools included. `finds` are the kinds of
+    findings that it may say, by which policies choose. `key` says whose steps one instance sees together. A
+    config field `shadow: bool`, where there is one, is honoured by the engine.
     """
 
     config: type
-    make: Callable[[Any], Detector]
+    make: Callable[[Tuned[Any]], Detector]
     finds: tuple[str, ...]
+    key: Key = by_agent
 
 
 BUILT_IN: Mapping[str, Kind] = {
@@ -82,39 +88,95 @@ def build(
 ) -> dict[str, DetectorFactory]:
     """Factories for the engine: all kinds, with the settings by name; `enabled = false` leaves one out.
 
-    A text that spells a value of the setting's type is taken for it: environment variables know no other, and
-    lists in them are parted by commas. Raises ValueError naming the key that is unknown or out of range.
+    Within a detector's settings, `tools` and `agents` hold by name the ones that differ there. The name
+    `tools` beside the detectors' is `tool_policy`'s. A text that spells a value of the setting's type is
+    taken for it: environment variables know no other, and lists in them are parted by commas. Raises
+    ValueError naming the key that is unknown or out of range.
 
     >>> "doom_loop" in build(), "doom_loop" in build({"doom_loop": {"enabled": "false"}})
     (True, False)
-    >>> build({"doom_loop": {"errorz": 3}})
+    >>> build({"doom_loop": {"tools": {"bash": {"errorz": 3}}}})
     Traceback (most recent call last):
-    ValueError: unknown setting detectors.doom_loop.errorz
+    ValueError: unknown setting detectors.doom_loop.tools.bash.errorz
     """
     settings = settings or {}
     kinds = {**BUILT_IN, **third_party()} if kinds is None else kinds
     for name in settings:
-        if name not in kinds:
+        if name not in kinds and name != POLICY:
             raise ValueError(f"unknown detector detectors.{name}; there are {', '.join(sorted(kinds))}")
     factories: dict[str, DetectorFactory] = {}
     for name, kind in kinds.items():
         values = dict(settings.get(name, {}))
-        if _setting(f"detectors.{name}.enabled", values.pop("enabled", True), default=True):
-            factories[name] = _factory(name, kind, values)
+        agents = _table(f"detectors.{name}.agents", values.pop("agents", {}))
+        base = _factory(f"detectors.{name}", kind, values)
+        if agents and not kind.key.of_agent:
+            raise ValueError(f"detectors.{name}.agents: this detector does not judge agents one by one")
+        apart = {
+            agent: _factory(f"detectors.{name}.agents.{agent}", kind, {**values, **changed})
+            for agent, changed in agents.items()
+        }
+        if base is not None:
+            factories[name] = dataclasses.replace(base, agents=apart)
+        elif any(apart.values()):
+            raise ValueError(f"detectors.{name}.agents: the detector itself is off; set shadow there instead")
     return factories
 
 
-def _factory(name: str, kind: Kind, values: dict[str, Any]) -> DetectorFactory:
-    known = {field.name: field for field in dataclasses.fields(kind.config)}
+def tool_policy(settings: Mapping[str, Mapping[str, Any]] | None = None) -> ToolPolicy:
+    """What the settings under `tools` say of a team's tools, for all detectors.
+
+    Raises ValueError naming the key that is unknown or ill-typed.
+
+    >>> tool_policy({"tools": {"poll": "ci_state, job"}}).poll
+    ('ci_state', 'job')
+    """
+    given = dict((settings or {}).get(POLICY, {}))
+    return cast("ToolPolicy", _config(f"detectors.{POLICY}", ToolPolicy, given))
+
+
+def _factory(path: str, kind: Kind, given: Mapping[str, Any]) -> DetectorFactory | None:
+    """The factory that a detector's settings ask for; None when they switch it off."""
+    values = dict(given)
+    tools = _table(f"{path}.tools", values.pop("tools", {}))
+    enabled = _setting(f"{path}.enabled", values.pop("enabled", True), default=True)
+    config: Any = _config(path, kind.config, values)
+    configs: dict[str, Any] = {}
+    switched: dict[str, bool | None] = {}
+    for tool, changed in tools.items():
+        of_tool = dict(changed)
+        on = _setting(f"{path}.tools.{tool}.enabled", of_tool.pop("enabled", True), default=True)
+        configs[tool] = _config(f"{path}.tools.{tool}", kind.config, {**values, **of_tool})
+        switched[tool] = bool(getattr(configs[tool], "shadow", False)) if on else None
+    if not enabled:
+        return None
+    tuned = Tuned(config, configs)
+    shadow = bool(getattr(config, "shadow", False))
+    return DetectorFactory(lambda: kind.make(tuned), shadow=shadow, key=kind.key, tools=switched)
+
+
+def _table(key: str, value: object) -> Mapping[str, Mapping[str, Any]]:
+    """Return settings by name. Raises ValueError naming the key that holds something else."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key} must be a table of names, not {value!r}")  # noqa: TRY004 - settings: one error for all
+    for name, inner in value.items():
+        if not isinstance(inner, Mapping):
+            raise ValueError(f"{key}.{name} must be a table, not {inner!r}")  # noqa: TRY004 - as above
+    return value
+
+
+def _config(path: str, config: type, values: Mapping[str, Any]) -> object:
+    """Make a config dataclass. Raises ValueError naming a key that is unknown, ill-typed or out of range."""
+    known = {field.name: field for field in dataclasses.fields(config)}
+    typed: dict[str, object] = {}
     for key, value in values.items():
         if key not in known:
-            raise ValueError(f"unknown setting detectors.{name}.{key}")
-        values[key] = _setting(f"detectors.{name}.{key}", value, known[key].default)
+            raise ValueError(f"unknown setting {path}.{key}")
+        typed[key] = _setting(f"{path}.{key}", value, known[key].default)
     try:
-        config = kind.config(**values)
+        return config(**typed)
     except ValueError as error:
-        raise ValueError(f"detectors.{error}") from error
-    return DetectorFactory(lambda: kind.make(config), shadow=bool(getattr(config, "shadow", False)))
+        name, dot, rest = str(error).partition(".")
+        raise ValueError(f"{path}.{rest}" if dot and " " not in name else f"{path}: {error}") from error
 
 
 def _setting(key: str, given: object, default: object) -> object:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from collector.step import Kind, Outcome
 from detectors.bounds import is_unknown_session
 from detectors.cycles import Cycles, Laps
-from detectors.occurrence import (
+from detectors.evidence import (
     CHANGED,
     DENIED,
     FAILED,
@@ -35,16 +35,17 @@ from detectors.occurrence import (
     RETURNED,
     TRANSIENT,
     WAITING,
+    unrecorded,
+)
+from detectors.occurrence import (
     Occurrence,
     backs_off,
     is_compound,
     key_of,
     may_wait,
-    model_occurrence_of,
     occurrence_of,
     patience_of,
     says_nothing,
-    unrecorded,
     was_unrecorded,
 )
 from detectors.pacing import Pacing
@@ -52,13 +53,15 @@ from detectors.protocol import Finding, Severity, finding_id
 from detectors.ranges import Ranges, range_of
 from detectors.role import Role
 from detectors.scope import Recent
-from detectors.signature import Names, call_of, identifiers, names_for
+from detectors.signature import Names, call_of, identifiers
 from detectors.streaks import SPANS_KEPT, Mark, Reported, Spent, Streak
+from detectors.tuning import Tuned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from collector.step import Json, Step
+    from detectors.reading import Reading
 
 KIND = "doom_loop"
 RULE = "doom_loop/1"
@@ -90,9 +93,8 @@ class DoomLoopConfig:
     recorded. `laps`: a warning on a cycle, in laps, critical one later; `waiting_laps` when it waits for
     something. `ranged_reads`: a warning on reads in a row of what was read before, critical at twice as many.
     `window`: occurrences further apart than this many attempts are no streak. `patience_s`: a pause after
-    which everything starts anew. `calls_kept`, `seen_kept`: bounds of the state. `ignore_tools` are never
-    judged, `poll_tools` always get the patience of a poll, `volatile_arguments` are names of arguments to
-    leave out of a call's identity. `shadow`: findings are recorded only.
+    which everything starts anew. `calls_kept`, `seen_kept`: bounds of the state. `shadow`: findings
+    are recorded only.
     """
 
     shadow: bool = False
@@ -113,9 +115,6 @@ class DoomLoopConfig:
     seen_kept: int = 256
     patience_s: float = 240.0
     fast_s: float = 5.0
-    ignore_tools: tuple[str, ...] = ()
-    poll_tools: tuple[str, ...] = ()
-    volatile_arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -126,12 +125,15 @@ class DoomLoopConfig:
                 raise ValueError(f"{KIND}.{field.name} must be at least 2, not {value!r}")
 
 
+_DEFAULTS = Tuned(DoomLoopConfig())
+
+
 class DoomLoop:
     """Watches one scope, one (session, agent)."""
 
-    def __init__(self, config: DoomLoopConfig | None = None) -> None:
-        self._config = config or DoomLoopConfig()
-        self._names: dict[str, Names] = {}
+    def __init__(self, tuned: Tuned[DoomLoopConfig] = _DEFAULTS) -> None:
+        self._tuned = tuned
+        self._config = tuned.base
         self._clear_all()
 
     def _clear_all(self) -> None:
@@ -146,36 +148,40 @@ class DoomLoop:
         self._ranges = Ranges()
         self._failing: list[int] = []
 
-    def observe(self, step: Step) -> Sequence[Finding]:
+    def observe(self, reading: Reading) -> Sequence[Finding]:
         """Take one step in; return the streaks that it completed or carried on noticeably."""
+        step = reading.step
         kind = step.kind
         if kind is Kind.TOOL_CALL:
-            if step.tool is None or step.tool in self._config.ignore_tools:
+            if step.tool is None:
                 return ()
-            return self._late_call(step) if step.late else self._call(step)
+            self._config = self._tuned.of(step.tool)
+            return self._late_call(reading) if step.late else self._call(reading)
         if kind is Kind.MODEL_CALL or kind is Kind.COMPACTION:
-            return self._model(step)
+            return self._model(reading)
         if kind is Kind.USER_TURN and not step.late and not self._is_fed_back(step):
             self._pacing.pass_time(step)
             self._enter_run(step)
             self._forget()
         return ()
 
-    def amend(self, step: Step) -> Sequence[Finding]:
+    def amend(self, reading: Reading) -> Sequence[Finding]:
         """Take in that more is known of an earlier step.
 
         Only what was missing counts: arguments or a result that come after the step are taken as a late
         occurrence of the full call. Everything else about a streak stays as it was judged.
         """
+        step = reading.step
         if step.kind is not Kind.TOOL_CALL or step.tool is None or step.step_id not in self._incomplete:
             return ()
+        self._config = self._tuned.of(step.tool)
         self._incomplete.pop(step.step_id)
-        occurrence = self._occurrence(step)
+        occurrence = occurrence_of(reading)
         streak = self._streaks.touch(occurrence.call.signature)
         if streak is None:
             return self._begin(occurrence)
         if not streak.unknown or occurrence.flags & NO_RESULT:
-            return self._late_call(step)
+            return self._late_call(reading)
         streak.unknown -= 1
         if streak.information not in (occurrence.information, unrecorded(occurrence.call, occurrence.flags)):
             return self._begin(occurrence)
@@ -184,7 +190,7 @@ class DoomLoop:
 
     def absorb(self, state: Json) -> None:
         """Take over what another instance knew of the same scope under another session id, as its past."""
-        past = DoomLoop(self._config)
+        past = DoomLoop(self._tuned)
         past.restore(state)
         for signature, streak in past._streaks.items():
             present = self._streaks.get(signature)
@@ -259,23 +265,14 @@ class DoomLoop:
         self._ranges.clear()
         self._ids = ()
 
-    def _occurrence(self, step: Step) -> Occurrence:
-        """Read a step: who it is, what it brought, what is missing."""
-        tool = step.tool or ""
-        names = self._names.get(tool)
-        if names is None:
-            if len(self._names) >= self._config.seen_kept:
-                self._names.clear()
-            names = self._names[tool] = names_for(tool, self._config.volatile_arguments)
-        return occurrence_of(step, names)
-
-    def _call(self, step: Step) -> Sequence[Finding]:
+    def _call(self, reading: Reading) -> Sequence[Finding]:
         """Judge a tool call in its place."""
+        step = reading.step
         self._enter_run(step)
         pacing = self._pacing
         pacing.pass_time(step)
         self._spent = self._spent.plus_call()
-        now = self._occurrence(step)
+        now = occurrence_of(reading)
         waits = now.role is Role.WAIT
         if pacing.call(step, waits=waits) >= self._config.patience_s * 1e9:
             self._settle()
@@ -288,25 +285,27 @@ class DoomLoop:
             streak.information = now.information
         streak = self._end_or_keep(now, streak)
         if streak is not None:
-            now.flags |= patience_of(now, self._config.poll_tools)
+            now.flags |= patience_of(now)
         if now.flags & (NO_ARGUMENTS | NO_RESULT):
             self._incomplete.put(step.step_id, value=True)
         self._ids = identifiers(now.body) if now.body else ()
-        findings = [*self._cycle(now), *self._sweep(now)]
+        findings = [*self._cycle(now), *self._sweep(now, reading.names)]
         findings.extend(self._repeat(now, streak) if streak is not None else self._begin(now))
         return findings
 
-    def _model(self, step: Step) -> Sequence[Finding]:
+    def _model(self, reading: Reading) -> Sequence[Finding]:
         """Account for a model call or a compaction, and follow those that keep failing.
 
         Each failure makes the context longer that made it fail: a loop of the second order.
         """
+        step = reading.step
+        self._config = self._tuned.base
         self._pacing.pass_time(step)
         self._spent = self._spent.plus_model(step)
         failed = step.outcome in (Outcome.ERROR, Outcome.SOFT_ERROR)
         if step.late or not (failed or self._failing):
             return ()
-        now = model_occurrence_of(step)
+        now = occurrence_of(reading)
         signature = now.call.signature
         if not failed:
             if signature in self._failing:
@@ -319,7 +318,7 @@ class DoomLoop:
         streak = self._streaks.touch(signature)
         if streak is None or streak.information != now.information:
             return self._begin(now)
-        now.flags |= patience_of(now, self._config.poll_tools)
+        now.flags |= patience_of(now)
         return self._repeat(now, streak)
 
     def _end_or_keep(self, now: Occurrence, streak: Streak | None) -> Streak | None:
@@ -394,15 +393,15 @@ class DoomLoop:
             return ()
         return self._judge(now, streak)
 
-    def _late_call(self, step: Step) -> Sequence[Finding]:
+    def _late_call(self, reading: Reading) -> Sequence[Finding]:
         """A step out of its place adds to a streak that it equals, and does nothing else."""
-        now = self._occurrence(step)
+        step, now = reading.step, occurrence_of(reading)
         streak = self._streaks.get(now.call.signature)
         if streak is None:
             return ()
         if streak.information != now.information and not says_nothing(now.flags, streak):
             return ()
-        streak.flags = now.flags | patience_of(now, self._config.poll_tools)
+        streak.flags = now.flags | patience_of(now)
         streak.count += 1
         streak.unknown += 1 if now.flags & NO_RESULT else 0
         streak.keep(step.span_id)
@@ -503,7 +502,7 @@ class DoomLoop:
         evidence |= self._common(now, cycle.onset, flags, unknown)
         return [_finding(now, cycle.first, cycle.reported, laps * len(lap), (summary, evidence))]
 
-    def _sweep(self, now: Occurrence) -> Sequence[Finding]:
+    def _sweep(self, now: Occurrence, names: Names) -> Sequence[Finding]:
         """Follow ranged reads of one resource, and say when they bring nothing that was not read before."""
         if now.flags & (FAILURE | NO_ARGUMENTS) or now.role is Role.CHANGE:
             return ()
@@ -511,7 +510,7 @@ class DoomLoop:
         if asked is None:
             return ()
         tool = now.step.tool or ""
-        resource = call_of(tool, asked.rest, self._names[tool]).signature
+        resource = call_of(tool, asked.rest, names).signature
         self._ranges.turn = self._pacing.turn
         sweep = self._ranges.read(resource, asked, now.call.signature)
         if sweep is None:

@@ -1,7 +1,7 @@
 """Routes steps to the detectors of their scope, keeps scopes bounded, isolates a detector that fails.
 
-A scope is one (session, agent). Everything here is a function of the events in their order: no clock, no
-randomness; idleness is measured in event time.
+A scope is one (session, agent), one session, one target, ... as the detector's key says. Everything here is a
+function of the events in their order: no clock, no randomness; idleness is measured in event time.
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from collector.step import Kind, RunEnded, SessionsMerged, Step, StepAmended, StepSeen
 from detectors.bounds import bounded, is_unknown_session, without_session
-from detectors.protocol import Detector, Finding, Severity
-from detectors.scope import Recent, estimated_bytes
+from detectors.keys import SEPARATOR, Key, by_agent
+from detectors.primary import PRECEDENCE, Primaries
+from detectors.protocol import Detector, Finding
+from detectors.reading import Lens, Reading
+from detectors.scope import estimated_bytes
+from detectors.tool_policy import DEFAULT_POLICY, ToolPolicy
 
 if TYPE_CHECKING:
     from collector.step import Json, StepEvent
 
-_SEPARATOR = "\x1f"
+_FLEET = "\x1e"  # begins the keys of scopes that are not one agent's
+_SAID = "\x1dsaid\x1d"  # begins the keys of what was said, in checkpoints
+_FINDING_BYTES = 3072
+
+_Found: TypeAlias = "tuple[str, Finding]"  # under which key it is said, and what
 _MEASURE_AT = frozenset({1, 16, 64})
 _MEASURE_EVERY = 256
 _SWEEP_EVERY = 4096
 _SWEEP_SAMPLE = 63
-_REPORTED_KEPT = 64
 _ALIASES_KEPT = 8
 
 
@@ -33,7 +40,7 @@ _ALIASES_KEPT = 8
 class Amends(Protocol):
     """A detector that wants to hear when more becomes known of a step."""
 
-    def amend(self, step: Step) -> Sequence[Finding]:
+    def amend(self, reading: Reading) -> Sequence[Finding]:
         """Take in a step seen before, with more known."""
         ...
 
@@ -51,11 +58,20 @@ class Absorbs(Protocol):
 class DetectorFactory:
     """Makes a detector for a new scope.
 
-    `shadow`: its findings are recorded only, and marked so in their evidence.
+    `shadow`: its findings are recorded only, and marked so in their evidence. `key` parts steps into scopes.
+    `agents` has the factories of agents that are set apart, None where it is off for one; only scopes of one
+    agent can be. `tools` has, for tools that are set apart, whether it is off (None) or in shadow.
     """
 
     make: Callable[[], Detector]
     shadow: bool = False
+    key: Key = by_agent
+    agents: Mapping[str, DetectorFactory | None] = field(default_factory=dict)
+    tools: Mapping[str, bool | None] = field(default_factory=dict)
+
+    def of(self, agent: str) -> DetectorFactory | None:
+        """The factory for one agent's scopes; None where it is off."""
+        return self.agents.get(agent, self) if self.agents else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +98,9 @@ class DetectorError:
 
 @dataclass(slots=True)
 class _Scope:
-    """State of one (session, agent). A detector that raised is None: disabled for this scope."""
+    """State of one scope. A detector that raised is None: disabled for this scope."""
 
+    key: Key
     detectors: dict[str, Detector | None]
     session_id: str
     agent: str
@@ -92,26 +109,34 @@ class _Scope:
     run_id: str = ""
     steps: int = 0
     bytes: int = 0
-    reported: Recent[str, Finding] = field(default_factory=lambda: Recent(_REPORTED_KEPT))
 
 
 def scope_key(session_id: str, agent: str | None) -> str:
-    """The name of a scope in checkpoints."""
-    return f"{session_id}{_SEPARATOR}{agent or ''}"
+    """The name of an agent's scope in checkpoints."""
+    return f"{session_id}{SEPARATOR}{agent or ''}"
 
 
 class Engine:
-    """Judges a stream of steps with one instance of each detector for each scope.
+    """Judges a stream of steps with one instance of each detector for each of its scopes.
 
     `errors` tells by detector name what was raised; `evicted` counts scopes that went for lack of memory,
     `expired` those that had been idle.
     """
 
-    def __init__(self, factories: Mapping[str, DetectorFactory], limits: EngineLimits | None = None) -> None:
+    def __init__(
+        self,
+        factories: Mapping[str, DetectorFactory],
+        limits: EngineLimits | None = None,
+        policy: ToolPolicy = DEFAULT_POLICY,
+    ) -> None:
         self._factories = dict(factories)
         self._limits = limits or EngineLimits()
+        self._lens = Lens(policy)
+        self._keys = list(dict.fromkeys(factory.key for factory in self._factories.values()))
+        self._ignored = frozenset(policy.ignore)
         self._scopes: OrderedDict[str, _Scope] = OrderedDict()
         self._sessions: dict[str, set[str]] = {}
+        self._said: dict[str, Primaries] = {}
         self._dirty: dict[str, None] = {}
         self._bytes = 0
         self._seen = 0
@@ -145,24 +170,37 @@ class Engine:
 
         A user's turn that names no agent is shown to every agent of its session.
         """
-        key = scope_key(step.session_id, step.agent)
-        findings = self._run(key, step, amend=False)
+        if step.tool is not None and step.tool in self._ignored:
+            return []
+        reading = self._lens.read(step)
+        found: list[_Found] = []
+        keep = ""
+        for key in self._keys:
+            name = _name_of(key, reading)
+            if name is not None:
+                keep = keep or name
+                found += self._run(key, name, reading, amend=False)
         if step.kind is Kind.USER_TURN and step.agent is None:
+            own = scope_key(step.session_id, None)
             for other in sorted(self._sessions.get(step.session_id, ())):
-                if other != key:
-                    findings += self._run(other, step, amend=False)
+                if other != own and self._scopes[other].key is by_agent:
+                    found += self._run(by_agent, other, reading, amend=False)
         self._seen += 1
         if self._seen % _SWEEP_EVERY == 0:
             self._expire()
-        self._shrink(keep=key)
-        return findings
+        self._shrink(keep=keep)
+        return self._say_all(found, step) if found else []
 
     def dirty_scopes(self) -> dict[str, Json | None]:
-        """Snapshots of the scopes that changed since the last call, by key; None for those that went."""
+        """Snapshots of what changed since the last call, by key; None for what went."""
         changed: dict[str, Json | None] = {}
         for key in self._dirty:
-            scope = self._scopes.get(key)
-            changed[key] = self._snapshot(scope) if scope is not None else None
+            if key.startswith(_SAID):
+                said = self._said.get(key.removeprefix(_SAID))
+                changed[key] = {"last_ns": 0, "said": said.json()} if said is not None else None
+            else:
+                scope = self._scopes.get(key)
+                changed[key] = self._snapshot(scope) if scope is not None else None
         self._dirty.clear()
         return changed
 
@@ -172,109 +210,160 @@ class Engine:
         A detector that is not configured any more is left out; one whose state cannot be read starts anew and
         is counted in `errors`.
         """
+        keys = {key.name: key for key in self._keys}
         loaded: list[tuple[int, str, Any]] = []
-        for key, state in scopes.items():
+        for name, state in scopes.items():
             saved: Any = state
-            loaded.append((saved["last_ns"], key, saved))
-        for _, key, saved in sorted(loaded, key=lambda item: item[:2]):
-            scope = self._new(saved["session_id"], saved["agent"])
-            scope.aliases = list(saved["aliases"])
-            scope.last_ns, scope.run_id, scope.steps = saved["last_ns"], saved["run_id"], saved["steps"]
-            for stored in saved["reported"]:
-                scope.reported.put(stored["id"], _finding_of(stored))
-            for name, detector in scope.detectors.items():
-                if name not in saved["detectors"] or detector is None:
-                    continue
-                if saved["detectors"][name] is None:
-                    scope.detectors[name] = None
-                    continue
-                try:
-                    detector.restore(saved["detectors"][name])
-                except Exception as error:  # noqa: BLE001 - a detector of any origin; counted by name
-                    self._note(name, error)
-                    scope.detectors[name] = self._factories[name].make()
-            self._add(key, scope)
-            self._measure(scope)
+            loaded.append((saved["last_ns"], name, saved))
+        for _, name, saved in sorted(loaded, key=lambda item: item[:2]):
+            if name.startswith(_SAID):
+                self._put_said(name.removeprefix(_SAID), Primaries.load(saved["said"]))
+            elif saved["key"] in keys:
+                self._restore_scope(keys[saved["key"]], name, saved)
         self._dirty.clear()
 
-    def _new(self, session_id: str, agent: str) -> _Scope:
-        return _Scope({name: factory.make() for name, factory in self._factories.items()}, session_id, agent)
+    def _restore_scope(self, key: Key, name: str, saved: Any) -> None:  # noqa: ANN401 - JSON that `_snapshot` wrote
+        scope = self._new(key, saved["session_id"], saved["agent"])
+        scope.aliases = list(saved["aliases"])
+        scope.last_ns, scope.run_id, scope.steps = saved["last_ns"], saved["run_id"], saved["steps"]
+        for detector_name, detector in scope.detectors.items():
+            if detector_name not in saved["detectors"] or detector is None:
+                continue
+            if saved["detectors"][detector_name] is None:
+                scope.detectors[detector_name] = None
+                continue
+            try:
+                detector.restore(saved["detectors"][detector_name])
+            except Exception as error:  # noqa: BLE001 - a detector of any origin; counted by name
+                self._note(detector_name, error)
+                scope.detectors[detector_name] = self._make(detector_name, scope.agent)
+        self._add(name, scope)
+        self._measure(scope)
 
-    def _add(self, key: str, scope: _Scope) -> None:
-        self._scopes[key] = scope
-        self._sessions.setdefault(scope.session_id, set()).add(key)
+    def _make(self, detector_name: str, agent: str) -> Detector | None:
+        factory = self._factories[detector_name].of(agent)
+        return factory.make() if factory is not None else None
 
-    def _remove(self, key: str) -> _Scope | None:
-        scope = self._scopes.pop(key, None)
+    def _new(self, key: Key, session_id: str, agent: str) -> _Scope:
+        of_agent = agent if key is by_agent else ""
+        detectors = {
+            name: self._make(name, of_agent)
+            for name, factory in self._factories.items()
+            if factory.key is key
+        }
+        return _Scope(key, detectors, session_id if key.of_session else "", of_agent)
+
+    def _add(self, name: str, scope: _Scope) -> None:
+        self._scopes[name] = scope
+        if scope.key.of_session:
+            self._sessions.setdefault(scope.session_id, set()).add(name)
+
+    def _remove(self, name: str, *, forget: bool = True) -> _Scope | None:
+        """Let go of a scope; with the last of its session goes what was said there, unless told otherwise."""
+        scope = self._scopes.pop(name, None)
         if scope is None:
             return None
         self._bytes -= scope.bytes
-        keys = self._sessions.get(scope.session_id)
-        if keys is not None:
-            keys.discard(key)
-            if not keys:
-                del self._sessions[scope.session_id]
-        self._dirty[key] = None
+        self._dirty[name] = None
+        said_key = name
+        if scope.key.of_session:
+            said_key = scope.session_id
+            names = self._sessions.get(scope.session_id, set())
+            names.discard(name)
+            if names:
+                return scope
+            self._sessions.pop(scope.session_id, None)
+        if forget:
+            self._pop_said(said_key)
         return scope
 
-    def _run(self, key: str, step: Step, *, amend: bool) -> list[Finding]:
+    def _put_said(self, said_key: str, said: Primaries) -> None:
+        self._pop_said(said_key)
+        self._said[said_key] = said
+        self._bytes += _FINDING_BYTES * len(said)
+        self._dirty[_SAID + said_key] = None
+
+    def _pop_said(self, said_key: str) -> Primaries | None:
+        said = self._said.pop(said_key, None)
+        if said is not None:
+            self._bytes -= _FINDING_BYTES * len(said)
+            self._dirty[_SAID + said_key] = None
+        return said
+
+    def _run(self, key: Key, name: str, reading: Reading, *, amend: bool) -> list[_Found]:
         """Show a step to the detectors of one scope."""
-        scope = self._scopes.get(key)
+        step = reading.step
+        scope = self._scopes.get(name)
         if scope is None:
-            scope = self._new(step.session_id, step.agent or "")
-            self._add(key, scope)
+            scope = self._new(key, step.session_id, step.agent or "")
+            self._add(name, scope)
         else:
-            self._scopes.move_to_end(key)
-        self._dirty[key] = None
+            self._scopes.move_to_end(name)
+        self._dirty[name] = None
         scope.last_ns = max(scope.last_ns, step.end_ns)
         scope.run_id = step.run_id or scope.run_id
         scope.steps += 1
-        findings: list[Finding] = []
-        for name, detector in scope.detectors.items():
+        found: list[_Found] = []
+        for detector_name, detector in scope.detectors.items():
             if detector is None:
                 continue
             try:
                 if not amend:
-                    found = detector.observe(step)
+                    findings = detector.observe(reading)
                 elif isinstance(detector, Amends):
-                    found = detector.amend(step)
+                    findings = detector.amend(reading)
                 else:
                     continue
-                if found:
-                    findings.extend([self._say(scope, name, finding, step) for finding in found])
+                if findings:
+                    said_key = scope.session_id if key.of_session else name
+                    told = [self._told(scope, detector_name, finding, step) for finding in findings]
+                    found += [(said_key, finding) for finding in told if finding is not None]
             except Exception as error:  # noqa: BLE001 - one detector's failure is not the others'
-                self._note(name, error)
-                scope.detectors[name] = None
+                self._note(detector_name, error)
+                scope.detectors[detector_name] = None
         if scope.steps in _MEASURE_AT or scope.steps % _MEASURE_EVERY == 0:
             self._measure(scope)
-        return findings
+        return found
 
-    def _say(self, scope: _Scope, name: str, finding: Finding, step: Step) -> Finding:
-        """Give a finding its bounds, its revision within the scope, its sessions, and the mark of a shadow.
+    def _told(self, scope: _Scope, name: str, finding: Finding, step: Step) -> Finding | None:
+        """Give a finding its bounds, its sessions, and the mark of a shadow; None where it is switched off.
 
-        What was said is never taken back: a revision is at least as severe as the one before. Raises
-        `TypeError` for what is no finding.
+        Raises `TypeError` for what is no finding.
         """
         finding = bounded(finding)
+        factory = self._factories[name].of(scope.agent) or self._factories[name]
+        shadow = factory.shadow
+        if finding.tool is not None and finding.tool in factory.tools:
+            of_tool = factory.tools[finding.tool]
+            if of_tool is None:
+                return None
+            shadow = of_tool
         if is_unknown_session(step.session_id):
             finding = without_session(finding)
-        before = scope.reported.get(finding.id)
         changes: dict[str, Any] = {}
-        if before is not None:
-            if finding.revision <= before.revision:
-                changes["revision"] = before.revision + 1
-            if finding.severity.rank < before.severity.rank:
-                changes["severity"] = before.severity
         if scope.aliases:
             changes["session_ids"] = (scope.session_id, *scope.aliases)
         if not finding.detector:
             changes["detector"] = name
-        if self._factories[name].shadow:
+        if shadow:
             changes["evidence"] = {**finding.evidence, "shadow": True}
-        if changes:
-            finding = bounded(dataclasses.replace(finding, **changes))
-        scope.reported.put(finding.id, finding)
-        return finding
+        return dataclasses.replace(finding, **changes) if changes else finding
+
+    def _say_all(self, found: list[_Found], step: Step) -> list[Finding]:
+        """Put what all detectors found at one step together; the strongest speaks first."""
+        findings: list[Finding] = []
+        for said_key, finding in sorted(found, key=_strength):
+            said = self._said.get(said_key)
+            if said is None:
+                said = self._said[said_key] = Primaries()
+            before = len(said)
+            told = said.say(finding)
+            self._bytes += _FINDING_BYTES * (len(said) - before)
+            self._dirty[_SAID + said_key] = None
+            if told is not None:
+                told = bounded(told)
+                findings.append(without_session(told) if is_unknown_session(step.session_id) else told)
+        return findings
 
     def _note(self, name: str, error: Exception) -> None:
         before = self.errors.get(name)
@@ -282,20 +371,27 @@ class Engine:
         self.errors[name] = DetectorError(count, f"{type(error).__name__}: {error}"[:500])
 
     def _amend(self, step: Step) -> list[Finding]:
-        key = scope_key(step.session_id, step.agent)
-        return self._run(key, step, amend=True) if key in self._scopes else []
+        if step.tool is not None and step.tool in self._ignored:
+            return []
+        reading = self._lens.read(step)
+        found: list[_Found] = []
+        for key in self._keys:
+            name = _name_of(key, reading)
+            if name is not None and name in self._scopes:
+                found += self._run(key, name, reading, amend=True)
+        return self._say_all(found, step) if found else []
 
     def _merge(self, old: str, new: str) -> list[Finding]:
         """Hand the scopes of `old` to `new`; say again, as revisions, what was said under `old`."""
-        findings: list[Finding] = []
         if old == new:
-            return findings
-        for key in sorted(self._sessions.get(old, ())):
-            past = self._remove(key)
+            return []
+        aliases: list[str] = [old]
+        for name in sorted(self._sessions.get(old, ())):
+            past = self._remove(name, forget=False)
             if past is None:
                 continue
-            target = scope_key(new, past.agent)
-            present = self._remove(target)
+            target = _renamed(past, new)
+            present = self._remove(target, forget=False)
             if present is not None:
                 self._absorb(present, past)
                 scope = present
@@ -303,24 +399,18 @@ class Engine:
                 scope = past
                 scope.session_id = new
             scope.aliases = [*dict.fromkeys([*scope.aliases, *past.aliases, old])][-_ALIASES_KEPT:]
+            aliases = [*dict.fromkeys([*aliases, *scope.aliases])]
             self._add(target, scope)
             self._dirty[target] = None
             scope.bytes = 0
             self._measure(scope)
-            for finding in list(past.reported.values()):
-                said = bounded(
-                    dataclasses.replace(
-                        finding,
-                        session_id=new,
-                        session_ids=(new, *scope.aliases),
-                        revision=finding.revision + 1,
-                    )
-                )
-                known = scope.reported.get(said.id)
-                if known is None or known.revision < said.revision:
-                    scope.reported.put(said.id, said)
-                    findings.append(said)
-        return findings
+        past_said = self._pop_said(old)
+        if past_said is None:
+            return []
+        present_said = self._pop_said(new) or Primaries()
+        findings = present_said.rename(new, (new, *aliases[-_ALIASES_KEPT:]), past_said)
+        self._put_said(new, present_said)
+        return [bounded(finding) for finding in findings]
 
     def _absorb(self, present: _Scope, past: _Scope) -> None:
         """Give the detectors of a scope the past of another; one that cannot take it goes on without."""
@@ -338,13 +428,13 @@ class Engine:
 
     def _end_run(self, session_id: str, run_id: str) -> None:
         """A run is over: the scopes that were in it have nothing left to compare with."""
-        for key in sorted(self._sessions.get(session_id, ())):
-            if run_id and self._scopes[key].run_id == run_id:
-                self._remove(key)
+        for name in sorted(self._sessions.get(session_id, ())):
+            if run_id and self._scopes[name].run_id == run_id:
+                self._remove(name)
 
     def _measure(self, scope: _Scope) -> None:
         """Estimate a scope's memory from what it would write down."""
-        size = 1024 + 1536 * len(scope.reported)
+        size = 1024
         for name, detector in scope.detectors.items():
             if detector is None:
                 continue
@@ -358,10 +448,10 @@ class Engine:
 
     def _shrink(self, keep: str) -> None:
         while self._bytes > self._limits.max_bytes and len(self._scopes) > 1:
-            key = next(iter(self._scopes))
-            if key == keep:
+            name = next(iter(self._scopes))
+            if name == keep:
                 break
-            self._remove(key)
+            self._remove(name)
             self.evicted += 1
 
     def _expire(self) -> None:
@@ -373,10 +463,10 @@ class Engine:
         now_ns = sorted(scope.last_ns for scope in recent)[len(recent) // 2] if recent else 0
         limit = now_ns - int(self._limits.idle_s * 1e9)
         while self._scopes:
-            key, scope = next(iter(self._scopes.items()))
+            name, scope = next(iter(self._scopes.items()))
             if scope.last_ns >= limit:
                 break
-            self._remove(key)
+            self._remove(name)
             self.expired += 1
 
     def _snapshot(self, scope: _Scope) -> Json:
@@ -388,6 +478,7 @@ class Engine:
                 self._note(name, error)
                 scope.detectors[name] = detectors[name] = None
         return {
+            "key": scope.key.name,
             "session_id": scope.session_id,
             "agent": scope.agent,
             "aliases": list(scope.aliases),
@@ -395,30 +486,31 @@ class Engine:
             "run_id": scope.run_id,
             "steps": scope.steps,
             "detectors": detectors,
-            "reported": [_finding_json(finding) for finding in scope.reported.values()],
         }
+
+
+def _name_of(key: Key, reading: Reading) -> str | None:
+    """The name of the scope that a step belongs to; None when it belongs to none of this key."""
+    value = key.of(reading)
+    if value is None or key is by_agent:
+        return value
+    return f"{_FLEET}{key.name}{_FLEET}{value}"
+
+
+def _renamed(scope: _Scope, session_id: str) -> str:
+    """The name of a session's scope under another session id."""
+    if scope.key is by_agent:
+        return scope_key(session_id, scope.agent)
+    return f"{_FLEET}{scope.key.name}{_FLEET}{session_id}"
+
+
+def _strength(found: _Found) -> tuple[int, int]:
+    """Sorts what is said at one step: alarms before notes, the stronger kind first."""
+    finding = found[1]
+    return (0 if finding.severity.rank else 1, -PRECEDENCE.get(finding.kind, 0))
 
 
 def _last(scopes: Iterable[_Scope], count: int) -> list[_Scope]:
     """The most recently used scopes; `scopes` is a view that can be walked backwards."""
     newest: Any = scopes
     return [scope for scope, _ in zip(reversed(newest), range(count), strict=False)]
-
-
-def _finding_json(finding: Finding) -> dict[str, Json]:
-    """A finding as JSON, fields by name."""
-    return {
-        field_.name: list(value) if isinstance(value, tuple) else value
-        for field_ in dataclasses.fields(finding)
-        for value in [getattr(finding, field_.name)]
-    }
-
-
-def _finding_of(stored: Mapping[str, Any]) -> Finding:
-    return Finding(
-        **{
-            **stored,
-            "severity": Severity(stored["severity"]),
-            "session_ids": tuple(stored["session_ids"]),
-        },
-    )

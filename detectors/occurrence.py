@@ -7,33 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collector.step import Outcome
+from detectors.evidence import (
+    DENIED,
+    FAILED,
+    FAILURE,
+    MOVE,
+    NO_RESULT,
+    OPAQUE,
+    SAYS_ERROR,
+    TRANSIENT,
+    WAITING,
+)
 from detectors.result_text import is_error, is_opaque, is_pending, is_terminal, is_transient
 from detectors.role import Role
-from detectors.signature import (
-    Call,
-    Names,
-    call_of,
-    hash64,
-    information,
-    without_hashes,
-    without_new_ids,
-)
+from detectors.signature import Call
 from detectors.streaks import Mark, Streak
-from detectors.tool_role import role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from collector.step import Json, Step
-
-# What is known of one occurrence, as bits.
-FAILED, DENIED, SAYS_ERROR, NO_ARGUMENTS, NO_RESULT, WAITING, OPAQUE, TRANSIENT, MOVE, NOOP = (
-    1 << bit for bit in range(10)
-)
-# The call changed something; it brought other information than last time, which it had brought before.
-CHANGED, RETURNED = 1 << 10, 1 << 11
-FAILURE = FAILED | DENIED | SAYS_ERROR
+    from detectors.reading import Reading
 
 _MASK = 2**64 - 1
 _SHORT_CHARS = 200
@@ -41,8 +33,6 @@ _JITTER_NS = 2_000_000_000
 _BACK_OFF = 1.25
 _RETRY_AFTER = re.compile(r"retry[-_ ]?after\D{0,12}(\d{1,5})|try again in (\d{1,5})")
 _COMPOUND = re.compile(r"\n|\\n|&&|;")
-_DENIED_INFORMATION = hash64("denied")
-_NOOP_INFORMATION = hash64("noop")
 
 
 @dataclass(slots=True)
@@ -58,60 +48,12 @@ class Occurrence:
     mark: Mark
 
 
-def occurrence_of(step: Step, names: Names) -> Occurrence:
-    """Read a tool call."""
-    tool = step.tool or ""
-    call = call_of(tool, step.arguments, names)
-    flags, body = evidence_of(step, call)
-    role = role_of(tool, step.arguments)
-    if role is Role.CHANGE and not flags & (FAILED | DENIED):
-        flags |= CHANGED
-    makes_things = role is Role.CHANGE or names.delegates
-    told = information_of(call, flags, body, makes_things=makes_things)
-    return Occurrence(step, call, role, flags, body, told, Mark.of(step))
-
-
-def model_occurrence_of(step: Step) -> Occurrence:
-    """Read a model call or a compaction as if it were a call of a tool without arguments."""
-    call = Call(hash64(f"{step.kind}\x1e{step.model or ''}"))
-    flags, body = evidence_of(step, call)
-    told = information_of(call, flags, body, makes_things=False)
-    return Occurrence(step, call, Role.OTHER, flags, body, told, Mark.of(step))
-
-
-def evidence_of(step: Step, call: Call) -> tuple[int, str | None]:
-    """What is known of an occurrence as bits, and the text that it brought back (None: not recorded)."""
-    flags = 0 if call.known else NO_ARGUMENTS
-    outcome, body = step.outcome, step.result
-    if outcome is Outcome.DENIED:
-        return flags | DENIED, None
-    if outcome is Outcome.ERROR or outcome is Outcome.SOFT_ERROR:
-        flags |= FAILED
-        if step.error:
-            body = f"{step.error}\x1e{body}" if body else step.error
-        elif not body:
-            body = None
-    elif call.noop:
-        flags |= NOOP
-    return (flags, body) if body is not None else (flags | NO_RESULT, None)
-
-
-def information_of(call: Call, flags: int, body: str | None, *, makes_things: bool) -> int:
-    """The fingerprint of what an occurrence brought back."""
-    if flags & DENIED:
-        return _DENIED_INFORMATION
-    if flags & NOOP:
-        return _NOOP_INFORMATION
-    if body is None:
-        return unrecorded(call, flags)
-    if flags & FAILED:
-        return information("e\x1e" + without_hashes(body), call.dropped)
-    return information("o\x1e" + (without_new_ids(body) if makes_things else body), call.dropped)
-
-
-def unrecorded(call: Call, flags: int) -> int:
-    """Stands for information that was not recorded."""
-    return hash64(f"unknown\x1e{flags & FAILED}\x1e{call.known}")
+def occurrence_of(reading: Reading) -> Occurrence:
+    """Take what a loop detector needs from a call that was read."""
+    step = reading.step
+    return Occurrence(
+        step, reading.call, reading.role, reading.flags, reading.body, reading.information, Mark.of(step)
+    )
 
 
 def says_nothing(flags: int, streak: Streak) -> bool:
@@ -136,7 +78,7 @@ def key_of(now: Occurrence) -> int:
     return (now.call.signature * 31 + now.information) & _MASK
 
 
-def patience_of(now: Occurrence, poll_tools: Sequence[str] = ()) -> int:
+def patience_of(now: Occurrence) -> int:
     """What makes a repeat deserve more or less patience; read only when a call repeats."""
     text = now.body or ""
     flags = OPAQUE if now.body is not None and is_opaque(without_echo(text, now.step.arguments)) else 0
@@ -148,7 +90,7 @@ def patience_of(now: Occurrence, poll_tools: Sequence[str] = ()) -> int:
     if (failed or len(text) < _SHORT_CHARS) and is_transient(text):
         flags |= TRANSIENT
     elif not failed and not is_terminal(text):
-        waits = now.role in (Role.WAIT, Role.POLL) or now.step.tool in poll_tools
+        waits = now.role in (Role.WAIT, Role.POLL)
         if waits or is_pending(text):
             flags |= WAITING
     return flags

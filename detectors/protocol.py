@@ -6,9 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from collector.step import Json, Step
+from collector.step import Json
+
+if TYPE_CHECKING:
+    from detectors.reading import Reading
 
 
 class Severity(StrEnum):
@@ -69,7 +72,7 @@ def finding_id(rule_version: str, first_step_id: str) -> str:
 
 
 class Detector(Protocol):
-    """Watches the steps of one scope: one (session, agent).
+    """Watches the steps of one scope, most often one (session, agent); see `detectors.keys`.
 
     The engine makes one instance a scope (the catalog's factory), hands it every step of that scope in
     order, and keeps what `snapshot` returns across restarts. The rules that the conformance suite in
@@ -77,8 +80,8 @@ class Detector(Protocol):
     findings; state stays bounded; `restore(snapshot())` goes on as if nothing had happened.
     """
 
-    def observe(self, step: Step) -> Sequence[Finding]:
-        """Take one step in; return what it completes, most often nothing."""
+    def observe(self, reading: Reading) -> Sequence[Finding]:
+        """Take one step in, read; return what it completes, most often nothing."""
         ...
 
     def snapshot(self) -> Json:

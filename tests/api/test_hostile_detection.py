@@ -28,6 +28,7 @@ from detectors.bounds import MAX_EVIDENCE
 from detectors.catalog import BUILT_IN, build
 from detectors.engine import DetectorFactory, Engine
 from detectors.protocol import Finding, Severity
+from detectors.reading import Reading
 
 
 class Scripted:
@@ -37,8 +38,8 @@ class Scripted:
         self._say = say
         self._state = state
 
-    def observe(self, step: Step) -> Sequence[Finding]:
-        found: Sequence[Finding] = self._say(step)
+    def observe(self, reading: Reading) -> Sequence[Finding]:
+        found: Sequence[Finding] = self._say(reading.step)
         return found
 
     def snapshot(self) -> Json:

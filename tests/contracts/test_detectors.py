@@ -14,6 +14,7 @@ from collector.step import Json, Kind, Outcome, Step
 from detectors.catalog import build
 from detectors.engine import DetectorFactory, Engine
 from detectors.protocol import Detector, Finding, Severity
+from detectors.reading import Reading
 from detectors.scope import estimated_bytes
 from tests.detectors.case_steps import read_cases, steps_of
 from tests.detectors.stream import Stream
@@ -61,7 +62,7 @@ def calm(count: int) -> list[Step]:
 
 
 def observe(judge: Detector, steps: Sequence[Step]) -> list[Finding]:
-    return [finding for step in steps for finding in judge.observe(step)]
+    return [finding for step in steps for finding in judge.observe(Reading(step))]
 
 
 def through_json(state: Json) -> Json:
@@ -161,7 +162,7 @@ def test_it_takes_every_kind_of_step_however_bare(name: str) -> None:
 @EVERY
 def test_it_does_not_suffer_from_a_neighbour_that_fails(name: str) -> None:
     class Failing:
-        def observe(self, _: Step) -> Sequence[Finding]:
+        def observe(self, _: Reading) -> Sequence[Finding]:
             raise RuntimeError("always")
 
         def snapshot(self) -> Json:

@@ -9,6 +9,8 @@ from typing import Any
 from collector.step import Json, Kind, Outcome, Step, Usage
 from detectors.doom_loop import DoomLoop
 from detectors.protocol import Detector, Finding
+from detectors.reading import Lens
+from detectors.tool_policy import DEFAULT_POLICY, ToolPolicy
 
 START_NS = 1_704_067_200_000_000_000
 SECOND_NS = 1_000_000_000
@@ -83,14 +85,17 @@ class Stream:
         self.steps.append(Step(kind=kind, **{**values, **more}))
 
 
-def judged(steps: Iterable[Step], detector: Detector | None = None) -> list[tuple[int, Finding]]:
+def judged(
+    steps: Iterable[Step], detector: Detector | None = None, policy: ToolPolicy = DEFAULT_POLICY
+) -> list[tuple[int, Finding]]:
     """All findings, each with the number (from 1) of the tool call that completed it."""
     detector = detector if detector is not None else DoomLoop()
+    lens = Lens(policy)
     found: list[tuple[int, Finding]] = []
     calls = 0
     for step in steps:
         calls += step.kind is Kind.TOOL_CALL
-        found += [(calls, finding) for finding in detector.observe(step)]
+        found += [(calls, finding) for finding in detector.observe(lens.read(step))]
     return found
 
 

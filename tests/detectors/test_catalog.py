@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from api.config import load
-from collector.step import Json, Step
+from collector.step import Json
 from detectors import catalog
-from detectors.catalog import BUILT_IN, Kind, build, unknown_findings
+from detectors.catalog import BUILT_IN, Kind, build, tool_policy, unknown_findings
 from detectors.doom_loop import DoomLoop
 from detectors.protocol import Finding
+from detectors.reading import Reading
+from detectors.tool_policy import ToolPolicy
+from detectors.tuning import Tuned
 from tests.detectors.stream import Stream, first, judged
 
 
@@ -24,10 +27,10 @@ class QuietConfig:
 
 
 class Quiet:
-    def __init__(self, config: QuietConfig) -> None:
-        self.config = config
+    def __init__(self, tuned: Tuned[QuietConfig]) -> None:
+        self.config = tuned.base
 
-    def observe(self, _: Step) -> tuple[Finding, ...]:
+    def observe(self, _: Reading) -> tuple[Finding, ...]:
         return ()
 
     def snapshot(self) -> Json:
@@ -67,7 +70,13 @@ def test_every_scope_gets_a_detector_of_its_own() -> None:
         ({"doom_loop": {"errors": True}}, "detectors.doom_loop.errors"),
         ({"doom_loop": {"errors": 1}}, "detectors.doom_loop.errors"),
         ({"doom_loop": {"patience_s": -1}}, "detectors.doom_loop.patience_s"),
-        ({"doom_loop": {"ignore_tools": 3}}, "detectors.doom_loop.ignore_tools"),
+        ({"doom_loop": {"tools": {"bash": {"errors": 1}}}}, "detectors.doom_loop.tools.bash.errors"),
+        ({"doom_loop": {"agents": {"coder": {"error": 1}}}}, "detectors.doom_loop.agents.coder.error"),
+        ({"doom_loop": {"agents": {"coder": 3}}}, "detectors.doom_loop.agents.coder"),
+        (
+            {"doom_loop": {"enabled": False, "agents": {"coder": {"enabled": True}}}},
+            "detectors.doom_loop.agents",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, dict[str, object]], message: str) -> None:
@@ -75,8 +84,20 @@ def test_a_wrong_setting_is_named(settings: dict[str, dict[str, object]], messag
         build(settings)
 
 
+def test_an_agent_and_a_tool_can_be_set_apart() -> None:
+    factory = build({"doom_loop": {"agents": {"coder": {"errors": 9}}, "tools": {"ci": {"enabled": False}}}})
+    coder, other = factory["doom_loop"].of("coder"), factory["doom_loop"].of("other")
+    assert coder is not None
+    assert other is factory["doom_loop"]
+    failing = Stream().times(12, "read_file", {"path": "a"}, error="bad").steps
+    assert first(judged(failing, coder.make()), "critical") == 9
+    assert first(judged(failing, other.make()), "critical") == 4
+    assert factory["doom_loop"].tools == {"ci": None}
+    assert build({"doom_loop": {"agents": {"coder": {"enabled": False}}}})["doom_loop"].of("coder") is None
+
+
 def test_lists_and_whole_numbers_are_taken_as_settings() -> None:
-    build({"doom_loop": {"ignore_tools": ["bash"], "patience_s": 60}})
+    build({"doom_loop": {"patience_s": 60}, "tools": {"ignore": ["bash"]}})
 
 
 def test_texts_that_spell_a_value_are_taken_as_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +106,14 @@ def test_texts_that_spell_a_value_are_taken_as_settings(monkeypatch: pytest.Monk
         "SUSPECT": "2",
         "PATIENCE_S": "60.5",
         "SHADOW": "TRUE",
-        "IGNORE_TOOLS": "bash, date",
     }.items():
         monkeypatch.setenv(f"RECLOSER_DETECTORS__DOOM_LOOP__{key}", value)
     factory = build(load({}, None).detectors)["doom_loop"]
     assert factory.shadow
-    stream = Stream().times(5, "bash", {"command": "a"}, ok="x").times(5, "read_file", {"path": "a"}, ok="x")
-    assert first(judged(stream.steps, factory.make()), "critical") == 8
+    stream = Stream().times(5, "read_file", {"path": "a"}, ok="x")
+    assert first(judged(stream.steps, factory.make()), "critical") == 3
+    monkeypatch.setenv("RECLOSER_DETECTORS__TOOLS__IGNORE", "bash, date")
+    assert tool_policy(load({}, None).detectors) == ToolPolicy(ignore=("bash", "date"))
     monkeypatch.setenv("RECLOSER_DETECTORS__DOOM_LOOP__ENABLED", "false")
     assert "doom_loop" not in build(load({}, None).detectors)
 

@@ -10,6 +10,9 @@ import pytest
 from collector.step import Json, Kind, Outcome
 from detectors.doom_loop import DoomLoop, DoomLoopConfig
 from detectors.protocol import Finding, Severity
+from detectors.reading import Reading
+from detectors.tool_policy import ToolPolicy
+from detectors.tuning import Tuned
 from tests.detectors.stream import Stream, first, judged
 
 READ: Json = {"path": "a.py"}
@@ -434,8 +437,8 @@ def test_results_that_come_later_raise_the_verdict() -> None:
     detector = DoomLoop()
     found: list[Finding] = []
     for step in Stream().times(5, "read_file", READ, outcome=Outcome.OK).steps:
-        found += detector.observe(step)
-        found += detector.amend(dataclasses.replace(step, result="x = 1", revision=1))
+        found += detector.observe(Reading(step))
+        found += detector.amend(Reading(dataclasses.replace(step, result="x = 1", revision=1)))
     assert [finding.severity.value for finding in found] == ["info", "warning", "critical"]
     assert found[-1].evidence["missing"] == []
 
@@ -444,8 +447,8 @@ def test_results_that_come_later_and_differ_end_the_streak() -> None:
     detector = DoomLoop()
     found: list[Finding] = []
     for n, step in enumerate(Stream().times(20, "read_file", READ, outcome=Outcome.OK).steps):
-        found += detector.observe(step)
-        found += detector.amend(dataclasses.replace(step, result=f"x = {n}", revision=1))
+        found += detector.observe(Reading(step))
+        found += detector.amend(Reading(dataclasses.replace(step, result=f"x = {n}", revision=1)))
     assert found == []
 
 
@@ -453,20 +456,25 @@ def test_arguments_that_come_later_raise_the_verdict() -> None:
     detector = DoomLoop()
     found: list[Finding] = []
     for step in Stream().times(5, "read_file", None, ok="x = 1").steps:
-        found += detector.observe(step)
-        found += detector.amend(dataclasses.replace(step, arguments=READ, revision=1))
+        found += detector.observe(Reading(step))
+        found += detector.amend(Reading(dataclasses.replace(step, arguments=READ, revision=1)))
     assert found[-1].severity is Severity.CRITICAL
     assert found[-1].evidence["missing"] == []
 
 
-def test_ignored_tools_are_never_judged() -> None:
-    detector = DoomLoop(DoomLoopConfig(ignore_tools=("read_file",)))
-    assert judged(repeated_reads().steps, detector) == []
-
-
 def test_tools_can_be_named_as_polls() -> None:
-    detector = DoomLoop(DoomLoopConfig(poll_tools=("read_file",)))
-    assert first(judged(repeated_reads().steps, detector), "warning", "critical") is None
+    policy = ToolPolicy(poll=("read_file",))
+    assert first(judged(repeated_reads().steps, DoomLoop(), policy), "warning", "critical") is None
+
+
+def test_one_tool_can_have_settings_of_its_own() -> None:
+    patient = Tuned(DoomLoopConfig(), {"read_file": DoomLoopConfig(successes=9)})
+    assert (
+        first(judged(Stream().times(9, "read_file", READ, ok="x").steps, DoomLoop(patient)), "critical") == 9
+    )
+    assert (
+        first(judged(Stream().times(9, "view_file", READ, ok="x").steps, DoomLoop(patient)), "critical") == 5
+    )
 
 
 def test_arguments_can_be_named_as_volatile() -> None:
@@ -474,7 +482,7 @@ def test_arguments_can_be_named_as_volatile() -> None:
     for n in range(5):
         stream.call("search", {"q": "x", "turnNo": n}, ok="nothing")
     assert judged(stream.steps) == []
-    assert judged(stream.steps, DoomLoop(DoomLoopConfig(volatile_arguments=("turn_no",)))) != []
+    assert judged(stream.steps, DoomLoop(), ToolPolicy(volatile_arguments=("turn_no",))) != []
 
 
 @pytest.mark.parametrize(("name", "value"), [("errors", 1), ("window", 0), ("patience_s", 0.0)])
