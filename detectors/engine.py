@@ -148,6 +148,11 @@ class Engine:
         return len(self._scopes)
 
     @property
+    def limits(self) -> EngineLimits:
+        """The bounds over all scopes."""
+        return self._limits
+
+    @property
     def estimated_bytes(self) -> int:
         """Estimated memory of all scopes, in bytes."""
         return self._bytes

@@ -124,7 +124,7 @@ def are_one_streak(said: Finding, finding: Finding) -> bool:
     agent and the times that they speak of overlap. Shadows are only compared with shadows, and two single
     calls have nothing to do with each other unless they are the same one.
     """
-    if said.detector == finding.detector or said.kind not in PRECEDENCE:
+    if said.detector == finding.detector or not {said.kind, finding.kind} <= PRECEDENCE.keys():
         return False
     if bool(said.evidence.get("shadow")) != bool(finding.evidence.get("shadow")):
         return False

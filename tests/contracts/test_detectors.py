@@ -6,13 +6,16 @@ import copy
 import dataclasses
 import json
 import random
+import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from collector.step import Json, Kind, Outcome, Step
-from detectors.catalog import build
-from detectors.engine import DetectorFactory, Engine
+from detectors.catalog import BUILT_IN, build
+from detectors.engine import DetectorFactory, Engine, EngineLimits
 from detectors.protocol import Detector, Finding, Severity
 from detectors.reading import Reading
 from detectors.scope import estimated_bytes
@@ -20,6 +23,7 @@ from tests.detectors.case_steps import read_cases, steps_of
 from tests.detectors.stream import Stream
 
 FACTORIES = build()
+DOCS = Path(__file__).parents[2] / "docs"
 EVERY = pytest.mark.parametrize("name", sorted(FACTORIES))
 
 
@@ -59,6 +63,10 @@ def calm(count: int) -> list[Step]:
         stream.model(10).call("edit", {"path": f"{n}.py", "new": f"x = {n + 1}"}, ok="1 edit applied")
         stream.model(10).call("bash", {"command": "pytest -q"}, ok=f"{n} passed")
     return stream.steps
+
+
+def alarms(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is not Severity.INFO]
 
 
 def observe(judge: Detector, steps: Sequence[Step]) -> list[Finding]:
@@ -157,6 +165,59 @@ def test_it_takes_every_kind_of_step_however_bare(name: str) -> None:
                 judge,
                 [bare, dataclasses.replace(bare, tool="t"), dataclasses.replace(bare, arguments=[1, None])],
             )
+
+
+@EVERY
+@pytest.mark.parametrize("seed", range(2))
+def test_it_is_quiet_on_a_calm_stream_out_of_order(name: str, seed: int) -> None:
+    dice = random.Random(seed)
+    places = [(n + dice.choice([0, 0, 0, 0, 5]), step) for n, step in enumerate(calm(200))]
+    latest, steps = 0, []
+    for _, step in sorted(places, key=lambda place: place[0]):
+        steps.append(dataclasses.replace(step, late=step.end_ns < latest))
+        latest = max(latest, step.end_ns)
+    assert any(step.late for step in steps)
+    assert alarms(observe(detector(name), steps)) == []
+
+
+@EVERY
+def test_its_state_is_bounded_over_many_scopes(name: str) -> None:
+    many_scopes(Engine({name: FACTORIES[name]}, EngineLimits(max_bytes=1024 * 1024)), 1_000)
+
+
+@pytest.mark.accept
+@pytest.mark.short
+def test_the_state_of_all_is_bounded_over_a_hundred_thousand_scopes() -> None:
+    many_scopes(Engine(FACTORIES, EngineLimits(max_bytes=64 * 1024 * 1024)), 100_000)
+
+
+def many_scopes(engine: Engine, count: int) -> None:
+    """Show an engine more scopes than it may keep; the newest work, the bound holds, what went is counted."""
+    limit = engine.limits.max_bytes
+    stream = Stream()
+    for n in range(count):
+        stream.session, stream.agent, stream.run = f"session-{n}", f"agent-{n}", f"run-{n}"
+        stream.steps.clear()
+        stream.model(10).call(
+            f"tool_{n}", {"path": f"{n}.py"}, error=f"no such file: {n}.py", target=f"host-{n}", after=0.01
+        )
+        for step in stream.steps:
+            engine.observe(step)
+        assert engine.estimated_bytes <= limit + 64 * 1024
+    assert engine.errors == {}
+    assert engine.evicted > 0
+    assert len(engine) > 1
+
+
+@EVERY
+def test_it_is_documented_with_every_setting(name: str) -> None:
+    page = (DOCS / "detectors" / f"{name}.md").read_text()
+    for field in dataclasses.fields(BUILT_IN[name].config):
+        if field.name != "shadow":
+            assert re.search(rf"^\| `{field.name}` \|", page, re.MULTILINE), field.name
+    assert f"(detectors/{name}.md)" in (DOCS / "detectors.md").read_text()
+    assert type(detector(name)).__doc__
+    assert sys.modules[type(detector(name)).__module__].__doc__
 
 
 @EVERY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,8 +14,10 @@ from collector.step import Json, RunEnded, SessionsMerged, Step, StepAmended, St
 from detectors.bounds import bounded
 from detectors.doom_loop import DoomLoop
 from detectors.engine import DetectorFactory, Engine, EngineLimits, scope_key
+from detectors.keys import Key, by_agent, by_session, by_target, by_tool
 from detectors.protocol import Finding, Severity
 from detectors.reading import Reading
+from detectors.tool_policy import ToolPolicy
 from tests.detectors.stream import Stream
 
 READ: Json = {"path": "a.py"}
@@ -311,3 +313,97 @@ def test_a_revision_is_never_less_severe() -> None:
 def test_a_limit_out_of_range_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"engine.{name}"):
         EngineLimits(**{name: 0})
+
+
+@dataclass
+class Counts:
+    """Says how many steps it has seen, at every third."""
+
+    seen: int = 0
+
+    def observe(self, _: Reading) -> Sequence[Finding]:
+        self.seen += 1
+        return [] if self.seen % 3 else [replace(SAID, id=f"third-{self.seen}", kind="count")]
+
+    def snapshot(self) -> Json:
+        return self.seen
+
+    def restore(self, state: Json) -> None:
+        assert isinstance(state, int)
+        self.seen = state
+
+
+def calls(session: str, agent: str, *, target: str | None = None) -> list[Step]:
+    return Stream(session=session, agent=agent, run=session).times(2, "t", {}, ok="x", target=target).steps
+
+
+@pytest.mark.parametrize(
+    ("key", "counts"),
+    [
+        (by_agent, []),
+        (by_session, ["third-3"]),
+        (by_target, ["third-3", "third-6"]),
+        (by_tool, ["third-3", "third-6"]),
+    ],
+)
+def test_a_key_says_whose_steps_a_detector_sees_together(key: Key, counts: list[str]) -> None:
+    judge = Engine({"counts": DetectorFactory(Counts, key=key)})
+    steps = [
+        *calls("a", "one", target="db"),
+        *calls("a", "two", target="db"),
+        *calls("b", "one", target="db"),
+    ]
+    assert [finding.id for finding in feed(judge, steps)] == counts
+
+
+@pytest.mark.parametrize("key", [by_session, by_target])
+def test_scopes_of_every_key_survive_a_checkpoint(key: Key) -> None:
+    judge = Engine({"counts": DetectorFactory(Counts, key=key)})
+    feed(judge, calls("a", "one", target="db"))
+    again = Engine({"counts": DetectorFactory(Counts, key=key)})
+    again.restore(judge.dirty_scopes())  # type: ignore[arg-type] - nothing went
+    assert [finding.id for finding in feed(again, calls("a", "two", target="db"))] == ["third-3"]
+
+
+def test_a_session_scope_follows_its_session_and_a_fleet_scope_does_not_care() -> None:
+    for key, seen in ((by_session, ["third-3"]), (by_target, ["third-3"])):
+        judge = Engine({"counts": DetectorFactory(Counts, key=key)})
+        feed(judge, calls("trace", "one", target="db"))
+        judge.apply(SessionsMerged("trace", "conversation"))
+        assert [finding.id for finding in feed(judge, calls("conversation", "one", target="db"))] == seen
+
+
+def test_a_tool_can_be_switched_off_or_shadowed_on_its_own() -> None:
+    off = Engine({"doom_loop": DetectorFactory(DoomLoop, tools={"read_file": None})})
+    assert feed(off, loop(6)) == []
+    shadow = Engine({"doom_loop": DetectorFactory(DoomLoop, tools={"read_file": True})})
+    assert all(finding.evidence["shadow"] for finding in feed(shadow, loop(6)))
+
+
+def test_ignored_tools_are_seen_by_no_detector() -> None:
+    judge = Engine({"doom_loop": DetectorFactory(DoomLoop)}, policy=ToolPolicy(ignore=("read_file",)))
+    assert feed(judge, loop(6)) == []
+    assert len(judge) == 0
+
+
+def test_findings_of_two_detectors_about_one_streak_are_one() -> None:
+    class Flails(Counts):
+        def observe(self, reading: Reading) -> Sequence[Finding]:
+            self.seen += 1
+            step = reading.step
+            told = replace(
+                SAID,
+                id="flail-id",
+                kind="flail",
+                agent=step.agent,
+                tool=step.tool,
+                started_at=step.start_ns - 5_000_000_000,
+                detected_at=step.end_ns,
+            )
+            return [told] if self.seen == 6 else []
+
+    judge = Engine({"doom_loop": DetectorFactory(DoomLoop), "flail": DetectorFactory(Flails)})
+    found = feed(judge, loop(9))
+    assert len({finding.id for finding in found}) == 1
+    assert [finding.kind for finding in found][-1] == "flail"
+    assert [finding.revision for finding in found] == list(range(len(found)))
