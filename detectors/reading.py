@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from collector.step import Kind, Outcome
 from detectors.error_family import Family, family_of
+from detectors.errors import Verdict, classify
 from detectors.evidence import body_of, flags_of, information_of
 from detectors.news import words_in
 from detectors.operation import operation_of
@@ -18,7 +19,6 @@ from detectors.tool_role import role_of
 
 if TYPE_CHECKING:
     from collector.step import Step
-    from detectors.errors import Verdict
 
 T = TypeVar("T")
 
@@ -157,8 +157,6 @@ class Reading:
     @once
     def verdict(self) -> Verdict | None:
         """Why a call went wrong; None for all others."""
-        from detectors.errors import classify
-
         return classify(self.error_text, tool=self.step.tool) if self.went_wrong else None
 
     @once
