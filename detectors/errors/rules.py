@@ -8,6 +8,8 @@ sent with, a status beats the words beside it (`401 … PermissionDenied` wants 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from detectors.errors import rules_calls, rules_programs, rules_services
@@ -37,17 +39,72 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def first_match(subject: Subject, rules: tuple[Rule, ...] = RULES) -> tuple[Rule, ErrorClass] | None:
+_BLOCK: Final = 4  # characters
+_INDEXED: Final = (
+    2 * _BLOCK - 1
+)  # a text this long covers a whole block, wherever the blocks of a message begin
+
+
+_Needles = tuple[tuple[str, int], ...]  # each with the bits of the rules that it makes worth asking
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Which rules are worth asking, as bits by their place in the order."""
+
+    always: int
+    short: _Needles
+    blocks: Mapping[str, _Needles]
+
+
+def _index(rules: tuple[Rule, ...]) -> _Index:
+    """Which rules to ask always, and which by a needle: a short one, or one found by a block of the message.
+
+    There are about a thousand needles, and looking for each would be most of the cost of a judgement. Cutting
+    the message in blocks of four characters and looking each up leaves a few dozen that can be in it.
+    """
+    always, bits, blocks = 0, dict[str, int](), dict[str, set[str]]()
+    for number, rule in enumerate(rules):
+        if not rule.needles:
+            always |= 1 << number
+        for needle in rule.needles:
+            bits[needle] = bits.get(needle, 0) | 1 << number
+            for start in range(_BLOCK if len(needle) >= _INDEXED else 0):
+                blocks.setdefault(needle[start : start + _BLOCK], set()).add(needle)
+    return _Index(
+        always=always,
+        short=tuple((needle, bit) for needle, bit in bits.items() if len(needle) < _INDEXED),
+        blocks={
+            block: tuple((needle, bits[needle]) for needle in sorted(needles))
+            for block, needles in blocks.items()
+        },
+    )
+
+
+_INDEX: Final = _index(RULES)
+
+
+def _worth_asking(lower: str) -> int:
+    asked, blocks = _INDEX.always, _INDEX.blocks
+    for needle, bits in _INDEX.short:
+        if needle in lower:
+            asked |= bits
+    for start in range(0, len(lower) - _BLOCK + 1, _BLOCK):
+        block = lower[start : start + _BLOCK]
+        if block in blocks:
+            for needle, bits in blocks[block]:
+                if bits & ~asked and needle in lower:
+                    asked |= bits
+    return asked
+
+
+def first_match(subject: Subject) -> tuple[Rule, ErrorClass] | None:
     """The first rule that decides, and what it says."""
-    lower = subject.lower
-    for rule in rules:
-        needles = rule.needles
-        if needles:
-            for needle in needles:
-                if needle in lower:
-                    break
-            else:
-                continue
+    asked = _worth_asking(subject.lower)
+    while asked:
+        lowest = asked & -asked
+        asked ^= lowest
+        rule = RULES[lowest.bit_length() - 1]
         decided = rule.decide(subject)
         if decided is not None:
             return rule, decided

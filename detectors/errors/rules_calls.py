@@ -177,10 +177,10 @@ CALLS: Final[tuple[Rule, ...]] = (
         r"|number|integer|json|url|email|enum|choice|argument)|decoding json|json (?:decode|parse"
         r"|parsing) ?error|jsondecodeerror|unexpected token|could not be parsed|unable to parse"
         r"|unexpected end of (?:json|input)|expecting value: line|unknown (?:parameter|argument|field"
-        r"|name \")|unexpected (?:parameter|argument)|wrong type|illegal argument|malformed (?:input"
-        r"|request|json|url|query)|badly formed|expects? (?:an? )?(?:integer|string|number|array|object"
-        r"|list|boolean)|expected (?:an? )?(?:integer|string|number|array|object|list|boolean|type)\b"
-        r"|unsupported (?:parameter|value|argument|file|format|media)|id out of range",
+        r"|name \")|unexpected (?:parameter|argument)|wrong type|illegal argument|malformed (?:command"
+        r"|input|request|json|url|query)|badly formed|expects? (?:an? )?(?:integer|string|number|array"
+        r"|object|list|boolean)|expected (?:an? )?(?:integer|string|number|array|object|list|boolean"
+        r"|type)\b|unsupported (?:parameter|value|argument|file|format|media)|id out of range",
         confidence=WORDS,
     ),
 )
@@ -261,7 +261,8 @@ _INSIDE: Final = re.compile(
     r"|local variable|attributeerror|keyerror|indexerror|nameerror|typeerror|runtimeerror"
     r"|assertionerror|maximum recursion depth|maximum call stack|must be str, not|can't convert"
     r"|not enough values to unpack|too many values to unpack|event loop is|name '\w+' is not defined"
-    r"|dictionary changed|internal_error|cannot access local variable|referenceerror",
+    r"|dictionary changed|internal_error|cannot access local variable|referenceerror|bytes-like object"
+    r"|should not happen",
 )
 
 
@@ -279,7 +280,7 @@ TOOLS: Final[tuple[Rule, ...]] = (
         "tool-exception",
         "object|codec|index|indices|operand|cannot read|is not a function|not iterable|undefined|null"
         "|panic|runtime error|traceback|error|local variable|recursion|call stack|must be str|convert"
-        "|unpack|event loop|not defined|dictionary",
+        "|unpack|event loop|not defined|dictionary|bytes-like|should not happen",
         _tool_bug,
     ),
 )

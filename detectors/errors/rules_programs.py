@@ -89,7 +89,7 @@ SHELL_FIRST: Final[tuple[Rule, ...]] = (
         "usage",
         E.SCHEMA,
         "invalid option|unrecognized option|illegal option|unknown option|extra operand|missing operand"
-        "|--help' for more|-help' for more|usage: |unknown predicate|paths must precede"
+        "|--help' for more|-help' for more|usage:|unknown predicate|paths must precede"
         "|unrecognized arguments|the following arguments are required|requires an argument"
         "|option requires|expected one argument|invalid choice|missing argument to|mutually exclusive"
         "|cannot execute binary file|has no effect|never defined|runaway regular|regular expression"
@@ -117,7 +117,7 @@ _RUNNERS: Final = re.compile(
     r"|\n)(?:failed|error) [\w./-]+(?:::[\w\[\]./-]+)+|interrupted: \d+ errors? during collection"
     r"|(?:tests?|suites?): +\d+ failed|\bfail(?:ed|ures?): [1-9]\d*\b[^\n]*\b(?:pass|error|skip)"
     r"|tests run: \d+, failures|test result: failed|--- fail: |(?:^|\n)fail\t|\d+ passing|\d+ failing"
-    r"|there were failing tests|✗|plugins: [^\n]*\w+-\d|failures!!!|internalerror>"
+    r"|there were failing tests|plugins: [^\n]*\w+-\d|failures!!!|internalerror>"
     r"|examples?, \d+ failures?",
 )
 _FILE_OF_RUNNER: Final = re.compile(
@@ -139,21 +139,44 @@ def _tests(subject: Subject) -> E | None:
     return E.NOT_FOUND if _FILE_OF_RUNNER.search(subject.lower) else E.APPLICATION
 
 
+_LISTED: Final = re.compile(r"\s*\d{1,6}(?:[:|\t]|→)")
+
+
+def _listing(subject: Subject) -> E | None:
+    """Numbered lines of a file or a diff: whatever words stand in them are the file's."""
+    if subject.text.startswith(("diff --git ", "--- a/", "Only in ")):
+        return E.APPLICATION
+    lines = subject.text.split("\n")
+    if len(lines) < 2:  # noqa: PLR2004 - one numbered line is no listing
+        return None
+    return E.APPLICATION if sum(map(bool, map(_LISTED.match, lines))) * 3 > len(lines) * 2 else None
+
+
 def _compiler(subject: Subject) -> E | None:
     return E.APPLICATION if _COMPILER.search(subject.lower) else None
 
 
 TESTS: Final[tuple[Rule, ...]] = (
+    decides("listing", "", _listing),
     decides(
         "test-runner",
-        "=====|ran |failed|error |interrupted|fail|tests run|passing|✗|plugins:|examples",
+        "=====|ran 1 test|tests in |failed (|failed: |failed |error tests|error |interrupted: |fail: "
+        "|fail\t|tests run: | passing| failing|plugins: |failures!!!|internalerror>| failures",
         _tests,
     ),
     decides(
         "compiler",
-        "error ts|error[|error:|: error|compil|build failed|symbol|undefined|*** |elifecycle|on type"
-        "|cmake|configuring|ld returned|subprocess-exited|metadata-generation",
+        "error ts|error[e|: error: |fatal error|compile|compilation|build failed|cannot find symbol"
+        "|: undefined|undefined reference|: *** |elifecycle|does not exist on type|cmake|configuring"
+        "|ld returned|subprocess-exited|metadata-generation",
         _compiler,
+    ),
+    says(
+        "linter",
+        E.APPLICATION,
+        "your code has been rated|problems (|found issues|lint errors|would be reformatted",
+        r"your code has been rated|✖ \d+ problems?|\d+ problems? \(\d+ errors?|lint errors"
+        r"|would be reformatted",
     ),
     says(
         "configuration-syntax",
@@ -174,6 +197,7 @@ _LINE_OF_EXCEPTION: Final = re.compile(
     r"|NotReady|DoesNotExist|ConfigurationError|Failure|NotFound|Unavailable|Timeout)"
     r"|KeyboardInterrupt|StopIteration|SystemExit|error)(?=:|\s*$)",
 )
+_RAISED: Final = re.compile(r"(?:[a-z_]\w*\.)+[A-Z]\w+(?=:|\s*$)")  # an exception by another name
 _EXCEPTIONS: Final[Mapping[str, E]] = {
     **dict.fromkeys(
         (
@@ -300,9 +324,9 @@ def _exception(subject: Subject) -> E | None:
         return None
     for line in reversed(subject.text.rsplit("\n", 12)[-12:]):
         match = _LINE_OF_EXCEPTION.match(line.strip())
-        if match is None:
-            continue
-        if match["name"] == "error" and not match["module"]:
+        if match is None or (match["name"] == "error" and not match["module"]):
+            if "traceback" in subject.lower and _RAISED.match(line):
+                return E.TOOL_BUG if subject.runs_code is False else E.APPLICATION
             continue
         known = _EXCEPTIONS.get(match["name"])
         if known is not None:
@@ -322,9 +346,13 @@ def _named(subject: Subject) -> E | None:
     return None
 
 
+_SAID: Final = re.compile(r"(?:^|\n)(?:[\w ]{0,40} )?(?:error|fail|failure|failed): ?")
+
+
 def _own_code(subject: Subject) -> E | None:
-    """`Error: …` as the last line of a tool that runs code: the agent's own program said so."""
-    return E.APPLICATION if subject.runs_code and subject.last.startswith(("error: ", "error:")) else None
+    """`Error: …` of a tool that runs code: the agent's own program said so."""
+    said = subject.runs_code and _SAID.search(subject.lower) is not None
+    return E.APPLICATION if said else None
 
 
 CODE_FIRST: Final[tuple[Rule, ...]] = (
@@ -417,5 +445,5 @@ SHELL: Final[tuple[Rule, ...]] = (
         r"|hunks? (?:failed|ignored)|\d+ out of \d+ hunk|terminated by signal|segmentation fault"
         r"|core dumped|would be overwritten|non-fast-forward",
     ),
-    decides("own-code", "error:", _own_code, confidence=WORDS),
+    decides("own-code", "error:|fail:|failure:|failed:", _own_code, confidence=WORDS),
 )

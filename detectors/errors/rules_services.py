@@ -17,7 +17,7 @@ from detectors.errors.subject import Subject
 
 _STATUS: Final = re.compile(
     r"\b(?:https?|http[ _]?error|http[ _]status|status|statuscode|code|error|errno"
-    r"|response)\b[ \"'_]*(?:code|status|error)?[!\"'\\]*\s*(?:[:=(]|is|of|was"
+    r"|response)[ \"'_]*(?:code|status|error)?[!\"'\\]*\s*(?:[:=(]|is|of|was"
     r"|-)?\s*[\"'\\]*(?P<a>[45]\d\d)\b(?![.%:]\d|\s*(?:ms|s|bytes|kb|mb)\b)"
     r"|\bhttp/\d(?:\.\d)?[\" ]+(?P<b>[45]\d\d)\b|\b(?P<c>[45]\d\d) (?:client error|server error"
     r"|bad request|unauthorized|payment required|forbidden|not found|method not|request time|conflict"

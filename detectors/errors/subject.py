@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -19,6 +20,7 @@ _RUNS_CODE: Final = words(
     computerterminal node javascript exec sandbox
     """,
 )
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RUN: Final = frozenset({"run", "execute", "exec", "eval"})
 _OTHER_CODE: Final = frozenset({"sql", "query", "tool"})
 
@@ -37,7 +39,7 @@ class Subject:
 
 
 def bounded(message: str) -> str:
-    """The message without blanks around it, at most `MAX_HEAD` + `MAX_TAIL` characters of it.
+    """The message without colours and blanks around it, at most `MAX_HEAD` + `MAX_TAIL` characters of it.
 
     A cause stands at the beginning (a service's answer) or at the end (a traceback), never in the middle.
 
@@ -46,6 +48,8 @@ def bounded(message: str) -> str:
     """
     if len(message) > MAX_HEAD + MAX_TAIL:
         message = f"{message[:MAX_HEAD]}\n…\n{message[-MAX_TAIL:]}"
+    if "\x1b" in message:
+        message = _COLOUR.sub("", message)
     return message.replace("\r\n", "\n").strip()
 
 
