@@ -341,6 +341,7 @@ class DetectionLoop:
         metrics.reader_forgotten.labels("conversations").set(counters.forgotten_groups)
         metrics.reader_forgotten.labels("calls").set(counters.forgotten_entries)
         metrics.reader_forgotten.labels("asked-for calls").set(counters.forgotten_asked)
+        metrics.reader_forgotten.labels("tool definitions").set(counters.forgotten_definitions)
         metrics.reader_forgotten.labels("pieces").set(counters.unwritable)
         for name, error in self._engine.errors.items():
             metrics.detector_errors.labels(name).set(error.count)

@@ -16,7 +16,7 @@ _KEY: Final = re.compile(
     r"|llamaindex|llama_index|mastra|agno|crewai|crew|autogen|pydantic_ai|logfire\.(?:span_type|msg_template)"
     r"|gcp\.vertex\.agent|openlit|strands|smolagents|dspy|sk|agent|agent_framework|claude_code|codex|gemini_cli"
     r"|qwen-code|qwen_code|opencode|github\.copilot|goose|cline|cursor|google_adk|adk|arize|phoenix|opik"
-    r"|braintrust|weave|lmnr|helicone|inference|workflow|executor|message|conversation|prompt|completion"
+    r"|recloser|braintrust|weave|lmnr|helicone|inference|workflow|executor|message|conversation|prompt|completion"
     r"|embedding|retrieval|reranker|graph)[._].*"
     r"|(?:input|output)\.(?:value|mime_type)"
     r"|(?:session|user|enduser|conversation|interaction|prompt|message)\.id"

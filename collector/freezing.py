@@ -15,16 +15,20 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import orjson
 
+from collector.definitions import key_of
+from collector.step import ToolDefinitions
+
 T = TypeVar("T")
 Thaw: TypeAlias = Callable[[Any], Any]
 
 _SLOW: Final = b" "
-_FIELDS: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {}
+_FIELDS: Final[dict[type, Callable[[Any], tuple[Any, ...] | str]]] = {}
 
 
 def freeze(value: object) -> bytes:
     """Turn a state into JSON. Knows dataclasses, mappings by text, sequences, sets, enums, plain values.
 
+    Definitions of tools become their key: whoever writes a state writes them once, see `keeping`.
     Raises TypeError for anything else. Arguments may hold integers of more than 64 bits and halves of
     characters, which the fast way cannot write: then the slow one does, and says so by a leading space.
     """
@@ -52,11 +56,13 @@ def _plain(value: object) -> object:
     return listed(value)
 
 
-def _listing(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+def _listing(kind: type) -> Callable[[Any], tuple[Any, ...] | str]:
     if kind is deque:
         return tuple
     if kind is set:
         return lambda value: tuple(sorted(value))
+    if kind is ToolDefinitions:
+        return key_of
     if is_dataclass(kind):
         return cast("Callable[[Any], tuple[Any, ...]]", attrgetter(*field_names(kind)))
     raise TypeError(f"cannot keep a {kind.__name__} across a restart")

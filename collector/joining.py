@@ -12,7 +12,7 @@ from collector.conventions.generic import is_control
 from collector.conventions.observation import NO_USAGE, Answer, Ask, ModelFacts, Observation, Telling
 from collector.conventions.opencode import ASKED, RAN
 from collector.conventions.values import BARE
-from collector.step import Json, Kind, Outcome, Step, Usage
+from collector.step import MAX_EVALUATIONS, Evaluation, Json, Kind, Outcome, Step, Usage
 
 PARTIAL: Final = "$partial"
 SLACK_NS: Final = 5_000_000  # clocks and rounding: a log's duration is in whole milliseconds
@@ -28,7 +28,8 @@ class Entry:
     that model call, `answer` what was fed back. `step` is what was last said of it, None before. `trace_id`
     and `span_id` are of the record (or model call) that told of it first. `ids` are the call ids by which its
     conversation knows it; `earlier_ns` is when the last call ended that its conversation had before it.
-    `weight` is its size in bytes when something was last said of it.
+    `weight` is its size in bytes when something was last said of it. `judged` are evaluations that came in
+    records of their own; others are in `parts`.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Entry:
     ids: tuple[str, ...] = ()
     earlier_ns: int = 0
     weight: int = 0
+    judged: tuple[Evaluation, ...] = ()
 
 
 @lru_cache(maxsize=16384)
@@ -212,6 +214,14 @@ def innermost_usage(parts: Sequence[Observation]) -> Usage:
                 cached_tokens=told.cached_tokens if told.cached_tokens is not None else best.cached_tokens,
             )
     return best
+
+
+def evaluations_of(entry: Entry) -> tuple[Evaluation, ...]:
+    """All evaluations of an entry, each once, those of its own spans first."""
+    found = [each for part in entry.parts if part.evaluations for each in part.evaluations]
+    if not found:
+        return entry.judged
+    return tuple(dict.fromkeys((*found, *entry.judged)))[:MAX_EVALUATIONS]
 
 
 def first_told(values: Iterable[str | None]) -> str | None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from collector.conventions.observation import Answer, Ask, ModelFacts, Observation, ToolFacts
+from collector.conventions.observation import Answer, Ask, ModelFacts, Observation, OwnFacts, ToolFacts
 
 MAX_NAME: Final = 256  # characters
 KEPT: Final = 200  # of a longer one; a hash of the whole tells it from others that begin alike
@@ -38,14 +38,7 @@ def _fits(name: str) -> bool:
 def with_names_kept(observation: Observation) -> Observation:
     """A record's facts with their names as they are kept: session, process, user, agent, tool, call ids."""
     tool, model = observation.tool, observation.model
-    if not (
-        _fits(observation.session)
-        and _fits(observation.process)
-        and _fits(observation.user)
-        and _fits(observation.agent)
-        and _fits(observation.name)
-        and _fits(observation.run)
-    ):
+    if not _all_names_fit(observation):
         observation = replace(
             observation,
             session=name_kept(observation.session),
@@ -54,7 +47,11 @@ def with_names_kept(observation: Observation) -> Observation:
             agent=name_kept(observation.agent),
             name=name_kept(observation.name),
             run=name_kept(observation.run),
+            version=name_kept(observation.version),
+            target=name_kept(observation.target),
         )
+    if observation.own is not None:
+        observation = replace(observation, own=_own(observation.own))
     if tool is not None and not (_fits(tool.name) and _fits(tool.call_id)):
         observation = replace(observation, tool=_tool(tool))
     if model is not None and not _all_fit(model):
@@ -62,10 +59,22 @@ def with_names_kept(observation: Observation) -> Observation:
     return observation
 
 
+def _all_names_fit(observation: Observation) -> bool:
+    names = (
+        observation.session, observation.process, observation.user, observation.agent, observation.name,
+        observation.run, observation.version, observation.target,
+    )  # fmt: skip
+    return _fits("".join(names)) or all(map(_fits, names))  # together they mostly fit too, which is fast
+
+
 def _all_fit(model: ModelFacts) -> bool:
     return all(_fits(ask.call_id) and _fits(ask.name) for ask in (*model.asks, *model.told)) and all(
         _fits(answer.call_id) and _fits(answer.name) for answer in model.answers
     )
+
+
+def _own(own: OwnFacts) -> OwnFacts:
+    return replace(own, expected_tool=name_kept(own.expected_tool), task_id=name_kept(own.task_id))
 
 
 def _tool(tool: ToolFacts) -> ToolFacts:

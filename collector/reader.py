@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -24,13 +25,21 @@ from collector.conventions import catalog
 from collector.conventions.observation import Observation, Telling
 from collector.conventions.traceloop import FAILURES_WITHOUT_SPAN
 from collector.freezing import freeze
-from collector.keeping import MAKE, frozen, gather_ids, thaw, thaw_waiting
+from collector.keeping import (
+    DEFINITIONS,
+    MAKE,
+    frozen,
+    gather_ids,
+    thaw,
+    thaw_definitions,
+    thaw_waiting,
+)
 from collector.models import Models
 from collector.naming import with_names_kept
 from collector.ordering import Window
 from collector.record import Record, records
 from collector.saying import Saying
-from collector.sessions import learn_session, remember
+from collector.sessions import Trace, keep_judgement, learn_session, learn_task, remember
 from collector.state import MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_TRACES, Counters, State
 from collector.step import StepEvent
 from collector.unrecorded import Unrecorded
@@ -128,7 +137,13 @@ class StepReader:
             if observation is None or (self._window.hold_ns is None and self._seen_before(observation)):
                 continue
             self._state.counters.observations += 1
-            self._window.add(observation, self._state.now_ns)
+            self._window.add(self._with_definitions(observation), self._state.now_ns)
+
+    def _with_definitions(self, observation: Observation) -> Observation:
+        model = observation.model
+        if model is None or model.definitions is None or self._state.keeps(model.definitions):
+            return observation
+        return replace(observation, model=replace(model, definitions=None))
 
     def drain(self) -> list[StepEvent]:
         """Return all that is left: nothing more will come (what comes nevertheless amends)."""
@@ -161,6 +176,8 @@ class StepReader:
         What cannot be written stays as it was written last, and is counted.
         """
         state = self._state
+        for unheld in state.unheld():
+            state.let_go(unheld)
         changed, state.changed = state.changed, set()
         pieces: dict[str, bytes | None] = {}
         for key in changed:
@@ -183,19 +200,22 @@ class StepReader:
         if make != MAKE:
             raise ValueError(f"a reader's state of another make: {make}, not {MAKE}")
         window, thawed = self._window.waiting, State()
+        held = thaw_definitions(thawed, pieces)
         for key, piece in sorted(pieces.items(), key=lambda item: (len(item[0]), item[0])):
             if key == _WINDOW:
                 window = thaw_waiting(piece)
-            elif key != _REST:
+            elif key != _REST and not key.startswith(DEFINITIONS):
                 thaw(thawed, key, piece)
         gather_ids(thawed)
         self._window.restore(window)
         state.entries, state.traces = thawed.entries, thawed.traces
         state.groups, state.processes = thawed.groups, thawed.processes
+        state.definitions, state.definition_chars = thawed.definitions, thawed.definition_chars
         for name, value in zip(_PLAIN, rest, strict=True):
             setattr(state, name, value)
         for group in state.groups.values():
             state.expect(group)
+        del held  # from here on those hold them who were told of them
         state.entry_bytes = sum(entry.weight for entry in thawed.entries.values())
 
     def _frozen_window(self) -> bytes:
@@ -231,7 +251,9 @@ class StepReader:
                 self._place(observation)
         for observation in observations:
             telling = observation.telling
-            if telling is Telling.TOOL or (telling is Telling.PART and observation.tool is not None):
+            if observation.evaluations and observation.tool is None and observation.model is None:
+                self._judged(observation)
+            elif telling is Telling.TOOL or (telling is Telling.PART and observation.tool is not None):
                 self._calls.tool(observation)
             elif telling is Telling.MODEL or telling is Telling.PART:
                 self._models.model(observation)
@@ -254,8 +276,29 @@ class StepReader:
                 self._calls.found_parent(trace, observation)
             if not observation.parent_span_id and trace.root_ended_ns and trace.is_run:
                 self._state.ended.append(trace)
+        if observation.own is not None and learn_task(trace, observation):
+            self._task_ended(trace)
         if learn_session(trace, observation):
             self._state.regroup(trace, f"s:{trace.session}", trace.session)
+
+    def _judged(self, observation: Observation) -> None:
+        """An evaluation of a span: of the step that it tells of, now or once it has come."""
+        trace = self._state.traces.get(observation.trace_id)
+        if trace is None:
+            return
+        node = trace.nodes.get(observation.span_id)
+        entry = self._state.entries.get(node.entry) if node is not None else None
+        if entry is not None:
+            self._state.judge(entry, observation.evaluations)
+        else:
+            keep_judgement(trace, observation)
+
+    def _task_ended(self, trace: Trace) -> None:
+        """Whether the task succeeded is told by a span around the agent's, which ends after it was said."""
+        for node in trace.nodes.values():
+            entry = self._state.entries.get(node.entry) if node.telling is Telling.AGENT else None
+            if entry is not None:
+                self._state.touch(entry)
 
 
 def _can_be_written(value: object) -> bool:

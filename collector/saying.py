@@ -7,12 +7,13 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TypedDict
 
-from collector.conventions.observation import Observation
+from collector.conventions.observation import Observation, OwnFacts
 from collector.joining import (
     SLACK_NS,
     Entry,
     arguments_known,
     call_id_of,
+    evaluations_of,
     first_told,
     innermost_usage,
     outcome_of,
@@ -24,6 +25,7 @@ from collector.messages import Group
 from collector.sessions import Trace, session_id
 from collector.state import State
 from collector.step import (
+    Evaluation,
     Kind,
     Outcome,
     RunEnded,
@@ -53,6 +55,12 @@ class Fields(TypedDict):
     convention: str
     late: bool
     engine_seq: int
+    service_version: str
+    target: str | None
+    expected_tool: str | None
+    task_id: str | None
+    task_success: bool | None
+    evaluations: tuple[Evaluation, ...]
 
 
 class Saying:
@@ -147,7 +155,18 @@ class Saying:
             "convention": best.convention if best else entry.convention,
             "late": late,
             "engine_seq": number,
+            "service_version": best.version if best else "",
+            "target": None
+            if entry.kind is Kind.USER_TURN
+            else first_told([part.target for part in entry.parts]),
+            "expected_tool": None,
+            "task_id": (trace.task_id or None) if trace is not None else None,
+            "task_success": None,
+            "evaluations": evaluations_of(entry),
         }
+        own = [part.own for part in entry.parts if part.own is not None]
+        if own or (trace is not None and trace.task_success is not None):
+            _say_own(fields, own, entry, trace)
         if entry.kind is Kind.TOOL_CALL:
             return self._tool_step(entry, fields)
         if entry.kind is Kind.USER_TURN:
@@ -238,11 +257,22 @@ class Saying:
             usage=innermost_usage(entry.parts),
             cost_usd=next((each.cost_usd for each in facts if each.cost_usd is not None), None),
             offered_tools=next((each.offered_tools for each in facts if each.offered_tools), ()),
+            definitions=next((each.definitions for each in facts if each.definitions), None),
             finish_reason="tool_calls"
             if any(each.asks for each in facts)
             else first_told(each.finish_reason for each in facts),
             text=first_told(each.text for each in facts),
         )
+
+
+def _say_own(fields: Fields, own: list[OwnFacts], entry: Entry, trace: Trace | None) -> None:
+    """What our own attributes say. An outermost agent's task may have ended by what another span says."""
+    fields["expected_tool"] = first_told(each.expected_tool for each in own)
+    fields["task_id"] = first_told(each.task_id for each in own) or fields["task_id"]
+    told = next((each.task_success for each in own if each.task_success is not None), None)
+    if told is None and trace is not None and entry.kind is Kind.AGENT_RUN and not entry.parent_agent:
+        told = trace.task_success
+    fields["task_success"] = told
 
 
 def _as_said_before(step: Step, before: Step) -> Step:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from collector.conventions.observation import Observation, Telling
+from collector.step import MAX_EVALUATIONS, Evaluation
 
 MAX_SPANS: Final = 4_096  # of one trace that are remembered, least recently told of first out
+MAX_JUDGED: Final = 256  # spans of one trace whose evaluations came before they did
 MAX_CLIMB: Final = 64  # generations of parents that are looked at
 UNRANKED: Final = 99
 
@@ -31,7 +33,8 @@ class Trace:
 
     `group` names the conversation it belongs to: `s:` and a session id, `p:` and a process when the trace is
     only one call, else `t:` and the trace id. `orphans` are entries under a parent that has not been seen.
-    `touched` tells which trace was told of last.
+    `touched` tells which trace was told of last. `task_id` and `task_success` are what our own attributes
+    said first and last; `judged` are evaluations, by span, of spans that tell of nothing yet.
     """
 
     trace_id: str
@@ -48,6 +51,9 @@ class Trace:
     nodes: OrderedDict[str, Node] = field(default_factory=OrderedDict)
     orphans: dict[str, list[int]] = field(default_factory=dict)
     touched: int = 0
+    task_id: str = ""
+    task_success: bool | None = None
+    judged: dict[str, list[Evaluation]] = field(default_factory=dict)
 
 
 def remember(trace: Trace, observation: Observation) -> Node:
@@ -90,6 +96,26 @@ def learn_session(trace: Trace, observation: Observation) -> bool:
         return False
     trace.session, trace.rank = observation.session, observation.session_rank
     return True
+
+
+def learn_task(trace: Trace, observation: Observation) -> bool:
+    """Take over what our own attributes say of the task that a trace is. True when its success is news."""
+    own = observation.own
+    if own is None:
+        return False
+    trace.task_id = trace.task_id or own.task_id
+    if own.task_success is None or own.task_success is trace.task_success:
+        return False
+    trace.task_success = own.task_success
+    return True
+
+
+def keep_judgement(trace: Trace, observation: Observation) -> None:
+    """Keep evaluations of a span that tells of nothing yet until it does."""
+    known = trace.judged.setdefault(observation.span_id, [])
+    known.extend(observation.evaluations[: MAX_EVALUATIONS - len(known)])
+    if len(trace.judged) > MAX_JUDGED:
+        del trace.judged[next(iter(trace.judged))]
 
 
 def session_id(trace: Trace | None, observation: Observation | None, process: str) -> str:

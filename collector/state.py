@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappush
 from typing import Final
 
 from collector.conventions.observation import Observation
+from collector.definitions import key_of, known
 from collector.joining import (
     Entry,
     add_part,
@@ -15,9 +17,12 @@ from collector.joining import (
 from collector.messages import MAX_PENDING, Asked, Group
 from collector.sessions import Climb, Trace, climb
 from collector.step import (
+    MAX_EVALUATIONS,
+    Evaluation,
     Kind,
     SessionsMerged,
     StepEvent,
+    ToolDefinitions,
 )
 from collector.weighing import weight_of_asked, weight_of_entry
 
@@ -26,6 +31,8 @@ MAX_GROUPS: Final = 20_000
 MAX_PROCESSES: Final = 4_096
 MAX_ENTRIES: Final = 50_000
 MAX_ENTRY_BYTES: Final = 128 * 1024**2  # of all entries, by estimate
+MAX_DEFINITION_CHARS: Final = 16 * 1024**2  # of all definitions of tools, as they were recorded
+RECOUNT: Final = 256  # definitions that did not fit, until it is looked again which ones are still held
 MAX_ASKED_BYTES: Final = 64 * 1024**2  # of all calls that wait for their own records
 BLOCK: Final = 32  # entries with neighbouring numbers that are written down together
 MAX_RECENT: Final = 128  # calls of one process that another instrumentation may tell of again
@@ -57,6 +64,7 @@ class Counters:
     forgotten_groups: int = 0
     forgotten_entries: int = 0
     forgotten_asked: int = 0
+    forgotten_definitions: int = 0
     joined_too_late: int = 0
     resent: int = 0
     unreadable: int = 0
@@ -72,9 +80,10 @@ class State:
     said as they come; `said` how many were. `now_ns` is the reader's time, which never goes back: `clock_ns`,
     what the caller's clock said last, and `shift_ns`, by how much that was set back in all. `touches` counts
     what was told of traces, conversations and processes. `entry_bytes` is what all entries weigh,
-    `asked_bytes` what all calls that wait for their own records weigh at most. `changed` names what is to be
-    written down: `t`, `g`, `p` and the name of a trace, conversation or process, or the number of a block of
-    entries.
+    `asked_bytes` what all calls that wait for their own records weigh at most. `definitions` are the keys of
+    the definitions of tools that records brought, with their lengths, in all `definition_chars`. `changed`
+    names what is to be written down: `t`, `g`, `p`, `d` and the name of a trace, conversation, process or set
+    of definitions, or the number of a block of entries.
     """
 
     live: bool = True
@@ -83,6 +92,7 @@ class State:
     max_entries: int = MAX_ENTRIES
     max_entry_bytes: int = MAX_ENTRY_BYTES
     max_asked_bytes: int = MAX_ASKED_BYTES
+    max_definition_chars: int = MAX_DEFINITION_CHARS
     traces: OrderedDict[str, Trace] = field(default_factory=OrderedDict)
     groups: OrderedDict[str, Group] = field(default_factory=OrderedDict)
     processes: OrderedDict[str, Process] = field(default_factory=OrderedDict)
@@ -99,6 +109,8 @@ class State:
     said: int = 0
     entry_bytes: int = 0
     asked_bytes: int = 0
+    definitions: dict[str, int] = field(default_factory=dict)
+    definition_chars: int = 0
     changed: set[str | int] = field(default_factory=set)
     counters: Counters = field(default_factory=Counters)
 
@@ -108,6 +120,7 @@ class State:
             *(f"t{name}" for name in self.traces),
             *(f"g{name}" for name in self.groups),
             *(f"p{name}" for name in self.processes),
+            *(f"d{name}" for name in self.definitions),
             *(number // BLOCK for number in self.entries),
         }
 
@@ -282,7 +295,45 @@ class State:
         node = trace.nodes.get(observation.span_id)
         if node is not None:
             node.entry = entry.number
+        if trace.judged and (judged := trace.judged.pop(observation.span_id, None)):
+            self.judge(entry, judged)
         self.look_up(entry, trace, observation)
+
+    def judge(self, entry: Entry, evaluations: Sequence[Evaluation]) -> None:
+        """Take evaluations that came in records of their own into the entry that they are of."""
+        judged = tuple(dict.fromkeys((*entry.judged, *evaluations)))[:MAX_EVALUATIONS]
+        if judged != entry.judged:
+            entry.judged = judged
+            self.touch(entry)
+
+    def keeps(self, definitions: ToolDefinitions) -> bool:
+        """Note definitions of tools that a record brought; False when there are too many to remember more."""
+        key = key_of(definitions)
+        if key in self.definitions:
+            return True
+        if self.definition_chars + definitions.chars > self.max_definition_chars:
+            if self.counters.forgotten_definitions % RECOUNT == 0:
+                self._recount()
+            if self.definition_chars + definitions.chars > self.max_definition_chars:
+                self.counters.forgotten_definitions += 1
+                return False
+        self.definitions[key] = definitions.chars
+        self.definition_chars += definitions.chars
+        self.changed.add(f"d{key}")
+        return True
+
+    def _recount(self) -> None:
+        for key in self.unheld():
+            self.let_go(key)
+
+    def unheld(self) -> list[str]:
+        """The keys of definitions that nobody holds any more."""
+        return [key for key in self.definitions if known(key) is None]
+
+    def let_go(self, key: str) -> None:
+        """Forget definitions that nobody holds."""
+        self.definition_chars -= self.definitions.pop(key, 0)
+        self.changed.add(f"d{key}")
 
     def look_up(self, entry: Entry, trace: Trace, observation: Observation) -> Climb:
         """Take an entry's agents and session from the spans above a record of it."""

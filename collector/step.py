@@ -63,16 +63,16 @@ class ToolDefinition:
     hash: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ToolDefinitions:
     """All tools that were offered at once, by name; equal texts give one object.
 
     `hash` is 16 hex digits over the tools' hashes in the order of their names; `chars` is the length of the
-    recorded text, which is what the model had to read.
+    recorded text, which is what the model had to read. Those of equal hash and length are equal.
     """
 
     hash: str
-    tools: Mapping[str, ToolDefinition]
+    tools: Mapping[str, ToolDefinition] = field(compare=False)
     chars: int
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from collector.batch import Signal
 from collector.conventions import (
     autogen,
     claude_code,
@@ -117,6 +118,8 @@ def convention_of(record: Record) -> Convention:
 
 def read(record: Record) -> Observation | None:
     """Read one record by the convention that it belongs to; None when it says nothing about an agent."""
+    if record.signal is Signal.LOGS and (judged := generic.observe_evaluation(record)) is not None:
+        return judged
     convention = convention_of(record)
     if convention.read is None:
         return generic.observe(record, convention.name)

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from collector.batch import Signal
 from collector.conventions import spellings as say
+from collector.conventions.definitions import NOTHING, Offered, offered_by, offered_of
+from collector.conventions.facts import (
+    EVALUATION,
+    evaluation_of,
+    evaluations_in,
+    own_facts,
+    target_of_model,
+    target_of_tool,
+)
 from collector.conventions.messages import (
     flattened,
     output_of,
@@ -48,7 +58,6 @@ from collector.step import Json, Usage
 
 NAME: Final = "gen_ai"
 MAX_ERROR: Final = 2_000
-MAX_OFFERED: Final = 256
 
 _TOOL_OPERATIONS: Final = frozenset({"execute_tool", "tool_call"})
 _MODEL_OPERATIONS: Final = frozenset(
@@ -174,7 +183,19 @@ def base(
         is_log=is_log,
         attached=attached,
         trace_is_run=trace_is_run,
+        version=record.resource.get("service.version", ""),
+        target=_target(attributes, telling, tool),
+        own=own_facts(attributes, record.resource),
+        evaluations=evaluations_in(record.events) if record.events else (),
     )
+
+
+def _target(attributes: Mapping[str, str], telling: Telling, tool: ToolFacts | None) -> str:
+    if tool is not None:
+        return target_of_tool(attributes, tool.name)
+    if telling is Telling.MODEL or telling is Telling.COMPACTION or telling is Telling.PART:
+        return target_of_model(attributes)
+    return ""
 
 
 def session_of(attributes: Mapping[str, str], resource: Mapping[str, str]) -> tuple[str, int]:
@@ -520,52 +541,12 @@ def finish_of(raw: str) -> str | None:
     return _FINISH.get(text.lower(), text) or None
 
 
-@lru_cache(maxsize=512)
-def offered_by(raw: str) -> tuple[str, ...]:
-    """Names of the tools that a model was offered, out of any shape of definitions."""
-    return tuple(_offered_names(parse(raw)))[:MAX_OFFERED]
-
-
-def _offered_names(value: Json) -> list[str]:
-    if isinstance(value, str):
-        return _offered_names(parse(value)) if value[:1] in ("{", "[") else [value] if value else []
-    if isinstance(value, list):
-        return [name for item in value for name in _offered_names(item)]
-    if not isinstance(value, dict):
-        return []
-    for key in ("functionDeclarations", "function_declarations"):
-        if isinstance(value.get(key), list):
-            return _offered_names(value[key])
-    function = value.get("function", value.get("toolSpec"))
-    name = (function if isinstance(function, dict) else value).get("name")
-    if isinstance(name, str):
-        return [name]
-    return [key for key, item in value.items() if isinstance(item, dict)]
-
-
-_FLAT_TOOL: Final = re.compile(
-    r"^llm\.(?:tools\.\d+\.tool\.(?:name|json_schema)|request\.functions\.\d+\.name)$"
-)
-
-
-def offered_of(attributes: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the tools that a model was offered."""
-    raw = say.OFFERED.pick(attributes)
-    if raw:
-        return offered_by(raw)
-    names: dict[str, None] = {}
-    for key, value in attributes.items():
-        if key.startswith(("llm.tools.", "llm.request.functions.")) and _FLAT_TOOL.match(key):
-            for name in offered_by(value):
-                names[name] = None
-    return tuple(names)[:MAX_OFFERED]
-
-
 def model_facts(record: Record) -> ModelFacts:
     """Everything a span tells of the model call it is about."""
     attributes = record.attributes
     tail, asks, text = content_of(record)
     failed, error = told_by_status(record)
+    offered = _offered(record)
     return ModelFacts(
         model=unquote(say.RESPONSE_MODEL.pick(attributes) or say.REQUEST_MODEL.pick(attributes)) or None,
         provider=provider_of(attributes),
@@ -582,9 +563,21 @@ def model_facts(record: Record) -> ModelFacts:
         failed=failed,
         error=error,
         cost_usd=number(say.COST.pick(attributes)),
-        offered_tools=offered_of(attributes),
+        offered_tools=offered.names,
         text=text,
+        definitions=offered.definitions,
     )
+
+
+def _offered(record: Record) -> Offered:
+    """The tools that a model call or an agent had, by its attributes, else by an event with its details."""
+    offered = offered_of(record.attributes)
+    if offered is NOTHING and record.events:
+        for event in record.events:
+            raw = event.attributes.get("gen_ai.tool.definitions")
+            if raw:
+                return offered_by(raw)
+    return offered
 
 
 def finish_in_events(record: Record) -> str | None:
@@ -598,7 +591,10 @@ def finish_in_events(record: Record) -> str | None:
 def agent_facts(record: Record) -> ModelFacts:
     """What an agent span tells beside its name; its tokens are its model calls', not counted again."""
     failed, error = told_by_status(record)
-    return ModelFacts(failed=failed, error=error, offered_tools=offered_of(record.attributes))
+    offered = _offered(record)
+    return ModelFacts(
+        failed=failed, error=error, offered_tools=offered.names, definitions=offered.definitions
+    )
 
 
 def content_of(record: Record) -> tuple[Tail, tuple[Ask, ...], str | None]:
@@ -679,6 +675,16 @@ def observe_log(record: Record, convention: str) -> Observation | None:
     if name.startswith("gen_ai.") and (name.endswith(".message") or name == "gen_ai.choice"):
         return _message_log(record, convention, name)
     return None
+
+
+def observe_evaluation(record: Record) -> Observation | None:
+    """Read a log record with an evaluation of the step whose span it names; None for any other."""
+    if (record.event_name or record.attributes.get("event.name")) != EVALUATION:
+        return None
+    evaluation = evaluation_of(record.attributes)
+    if evaluation is None or not record.span_id:
+        return None
+    return replace(base(record, Telling.PART, NAME, attached=True), evaluations=(evaluation,))
 
 
 def _message_log(record: Record, convention: str, name: str) -> Observation | None:

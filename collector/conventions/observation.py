@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from collector.step import Json, Usage
+from collector.step import Evaluation, Json, ToolDefinitions, Usage
 
 NO_USAGE: Final = Usage()
 
@@ -91,6 +91,16 @@ class ModelFacts:
     cost_usd: float | None = None
     offered_tools: tuple[str, ...] = ()
     text: str | None = None
+    definitions: ToolDefinitions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFacts:
+    """What whoever ran the agent said with our own attributes `recloser.*`."""
+
+    expected_tool: str = ""
+    task_id: str = ""
+    task_success: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +111,8 @@ class Observation:
     tells reporters apart: two records of one source are never one call, unless one contains the other.
     `lone`: its trace is only this call, no run. `covers`: the record is a log that was written at the end of
     what it tells; its start was computed from a duration. `attached_to`: the record is about the span
-    whose ids it carries (a message event of a model call).
+    whose ids it carries (a message event of a model call). `version` is the service's, `target` the server
+    that the call went to.
     """
 
     telling: Telling
@@ -127,6 +138,10 @@ class Observation:
     is_log: bool = False
     attached: bool = False
     trace_is_run: bool = True
+    version: str = ""
+    target: str = ""
+    own: OwnFacts | None = None
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Final
 
 from collector.batch import Signal
 from collector.conventions import generic
+from collector.conventions.definitions import offered_of
 from collector.conventions.messages import output_of, tail_of
 from collector.conventions.observation import ModelFacts, Observation, Telling, ToolFacts
 from collector.conventions.values import arguments_of, brought, parse
@@ -74,11 +75,14 @@ def _model_task(record: Record) -> Observation:
     asks, text = output_of([message])
     usage = raw.get("usage") if isinstance(raw, dict) else None
     model = raw.get("model") if isinstance(raw, dict) else None
+    offered = offered_of(record.attributes)
     facts = ModelFacts(
         model=model if isinstance(model, str) else None,
         asks=asks,
         text=text,
         usage=generic.usage_in(usage) if isinstance(usage, dict) else ModelFacts().usage,
         finish_reason="tool_calls" if asks else None,
+        offered_tools=offered.names,
+        definitions=offered.definitions,
     )
     return generic.base(record, Telling.MODEL, NAME, model=facts)

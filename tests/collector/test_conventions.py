@@ -12,7 +12,8 @@ from recorded import RECORDED, batches
 
 from collector.batch import Signal
 from collector.conventions import catalog, spellings
-from collector.conventions.generic import finish_of, offered_by, usage_in
+from collector.conventions.definitions import offered_by
+from collector.conventions.generic import finish_of, usage_in
 from collector.conventions.messages import output_of, read_message, tail_of, tail_of_text
 from collector.conventions.observation import Observation, Telling
 from collector.conventions.values import arguments_of, parse, result_of, told_by_text
@@ -540,4 +541,4 @@ def test_usage_objects_finish_reasons_and_offered_tools_of_every_shape() -> None
         ['{"name": "f"}'],
     ]
     for shape in shapes:
-        assert offered_by(json.dumps(shape)) == ("f",)
+        assert offered_by(json.dumps(shape)).names == ("f",)
