@@ -6,12 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-import polars as pl
-
-from evaluation.measuring import Measured, measure
+from evaluation.measuring import measure
+from evaluation.report import write
 from evaluation.shared import CASES, LABELS, ROOT, SETS, SHARED
 from evaluation.short import briefly, shown
+
+REPORT: Final = ROOT / "docs" / "evaluation.md"
 
 
 def _names(text: str) -> list[str]:
@@ -38,7 +40,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--show", action="store_true", help="print every miss and every false alarm with what was said"
     )
-    parser.add_argument("--out", type=Path, help="write the report here (default docs/evaluation.md)")
+    parser.add_argument("--out", type=Path, default=REPORT, help="the report (default docs/evaluation.md)")
     parser.add_argument("--workers", type=int, default=2, help="processes that analyze (default 2)")
     return parser.parse_args(arguments)
 
@@ -50,13 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"the cases and trajectories are read from {SHARED}, which is not there")
     whole = given.only is None and not given.quick
     names = given.only or [CASES, LABELS, *SETS]
-    measured = measure(names, quick=given.quick, workers=given.workers)
+    measured = measure(names, quick=given.quick, workers=given.workers, rules=whole)
     print(briefly(measured))
     if given.show:
         print(shown(measured))
-    if whole or given.out:
-        print(_write(measured, given.out or ROOT / "docs" / "evaluation.md"))
-
-
-def _write(measured: Measured, path: Path) -> str:
-    return f"{path} not written yet: {len(measured.findings)} findings, {pl.__version__}"
+    if whole:
+        write(measured, given.out)
+        print(f"{given.out} written")

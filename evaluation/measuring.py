@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from evaluation.scoring import Alarms, first_alarms
+from evaluation.baselines import BASELINES
+from evaluation.calls import Entry, events, first_alarm
+from evaluation.peers import PEERS
+from evaluation.scoring import Alarm, Alarms, first_alarms
 from evaluation.shared import (
     CASES,
     GROUPS,
@@ -18,12 +21,15 @@ from evaluation.shared import (
     expanded,
     half,
     identical_at,
-    load,
     path_of,
     read,
 )
-from evaluation.streams import LABELLED, findings
+from evaluation.stats import Share
+from evaluation.streams import LABELLED, findings, runs_of
 
+RECLOSER: Final = "Recloser"
+ALL: Final = "all"
+RULES: Final[Mapping[str, Entry]] = {**BASELINES, **PEERS}
 RUN_SCHEMA: Final[Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "set": pl.String,
     "id": pl.String,
@@ -39,19 +45,20 @@ five identical ones in a row."""
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured. `members`: ids by title of the group; `alarms`: by rule, Recloser's own first."""
+    """What was measured. `members`: ids by title of the group; `alarms`: by rule, `RECLOSER` first."""
 
     runs: pl.DataFrame
     findings: pl.DataFrame
     members: dict[str, list[str]]
+    alarms: dict[str, Alarms]
     cases: list[Case] = field(default_factory=list)
     labels: list[Case] = field(default_factory=list)
-    quick: bool = False
+    paired: list[Case] = field(default_factory=list)
 
     @property
-    def alarms(self) -> Alarms:
+    def own(self) -> Alarms:
         """First alarms of Recloser."""
-        return first_alarms(self.findings)
+        return self.alarms[RECLOSER]
 
 
 def run_row(name: str, case: Case) -> dict[str, object]:
@@ -69,21 +76,127 @@ def run_row(name: str, case: Case) -> dict[str, object]:
     }
 
 
-def measure(names: Sequence[str], *, quick: bool, workers: int) -> Measured:
-    """Measure the named sets, the cases and the labels among them."""
+def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = True) -> Measured:
+    """Measure the named sets, the cases and the labels among them; `rules`: baselines and peers too."""
     sets = [name for name in SETS if name in names]
-    streams = [name for name in (CASES, *sets) if name in names]
     alone = LABELS in names and (quick or sets != list(SETS))
-    said = findings([*streams, *([LABELLED] if alone else [])], quick=quick, workers=workers)
+    streams = [*([CASES] if CASES in names else []), *sets, *([LABELLED] if alone else [])]
+    said = findings(streams, quick=quick, workers=workers)
     rows: list[dict[str, object]] = []
     members: dict[str, list[str]] = {}
-    cases = load(CASES) if CASES in names else []
-    rows += [run_row(CASES, case) for case in cases]
-    for name in sets:
-        loaded = load(name, quick=quick)
+    kept: dict[str, list[Case]] = {}
+    alarms: dict[str, dict[str, Alarm]] = {rule: {} for rule in (RULES if rules else ())}
+    for name in streams:
+        loaded = runs_of(name, quick=quick)
         rows += [run_row(name, case) for case in loaded]
         for group in GROUPS:
             if group.set == name:
                 members[group.title] = [str(case["id"]) for case in loaded if group.member(case)]
-    labels = list(read(path_of(LABELS))) if LABELS in names else []
-    return Measured(pl.DataFrame(rows, schema=RUN_SCHEMA), said, members, cases, labels, quick)
+        if rules:
+            _add_alarms(alarms, loaded)
+        kept[name] = loaded if name in (CASES, "sola_st") else []
+    runs = pl.DataFrame(rows, schema=dict(RUN_SCHEMA)).unique("id", keep="first", maintain_order=True)
+    return Measured(
+        runs=runs,
+        findings=said,
+        members=members,
+        alarms={RECLOSER: first_alarms(said), **alarms},
+        cases=kept.get(CASES, []),
+        labels=list(read(path_of(LABELS))) if LABELS in names else [],
+        paired=kept.get("sola_st", []),
+    )
+
+
+def _add_alarms(alarms: dict[str, dict[str, Alarm]], cases: Sequence[Case]) -> None:
+    for case in cases:
+        seen = list(events(case))
+        for name, entry in RULES.items():
+            at = first_alarm(seen, entry)
+            if at is not None:
+                alarms[name][str(case["id"])] = Alarm(at)
+
+
+def membership(measured: Measured) -> pl.DataFrame:
+    """A row a group and run, once in the run's half and once in `ALL`, with the run's facts."""
+    rows = [(group, run_id) for group, ids in measured.members.items() for run_id in ids]
+    of = pl.DataFrame(rows, schema={"group": pl.String, "id": pl.String}, orient="row").join(
+        measured.runs, on="id", how="left", maintain_order="left"
+    )
+    return pl.concat([of, of.with_columns(pl.lit(ALL).alias("half"))])
+
+
+def alarmed(measured: Measured) -> pl.DataFrame:
+    """`membership` once for every rule, with `rule` and `at`, the call of its first alarm or null."""
+    of = membership(measured)
+    parts = []
+    for rule, alarms in measured.alarms.items():
+        ats = pl.DataFrame(
+            [(run_id, alarm.at) for run_id, alarm in alarms.items()],
+            schema={"id": pl.String, "at": pl.Int32},
+            orient="row",
+        )
+        joined = of.join(ats, on="id", how="left", maintain_order="left")
+        parts.append(joined.with_columns(pl.lit(rule).alias("rule")))
+    return pl.concat(parts)
+
+
+def rates(found: pl.DataFrame) -> pl.DataFrame:
+    """Of `alarmed`, by rule, group and half: runs, those alarmed, calls and tokens made and after the alarm.
+
+    A stop at call n saves the calls after it, n + 1 and on, and their tokens; `metered`: runs with tokens.
+    """
+    after = pl.when(pl.col("at").is_null()).then(0).otherwise(pl.col("calls") - pl.col("at"))
+    spent = pl.col("tokens").list.sum()
+    late = (
+        pl.when(pl.col("at").is_null())
+        .then(0)
+        .otherwise(pl.col("tokens").list.slice(pl.col("at")).list.sum())
+    )
+    return found.group_by("rule", "group", "half", maintain_order=True).agg(
+        pl.len().alias("runs"),
+        pl.col("at").is_not_null().sum().alias("alarmed"),
+        pl.col("calls").sum().alias("calls"),
+        after.sum().alias("calls_after"),
+        spent.sum().alias("tokens"),
+        late.sum().alias("tokens_after"),
+        (pl.col("tokens").list.len() > 0).sum().alias("metered"),
+        pl.col("at").median().alias("median_at"),
+        (pl.col("at") <= pl.col("five_at") + 1).sum().alias("by_sixth"),
+    )
+
+
+def row_of(of: pl.DataFrame, rule: str, group: str, which: str) -> dict[str, Any]:
+    """The row of `rates` of a rule, group and half; a group that has no runs there has zeros."""
+    found = of.filter(pl.col("rule") == rule, pl.col("group") == group, pl.col("half") == which)
+    return found.row(0, named=True) if len(found) else dict.fromkeys(of.columns, 0) | {"median_at": None}
+
+
+def share_of(of: pl.DataFrame, rule: str, group: str, which: str) -> Share:
+    """The share of runs alarmed, out of `rates`."""
+    row = row_of(of, rule, group, which)
+    return Share(row["alarmed"], row["runs"])
+
+
+def by_first_kind(measured: Measured) -> pl.DataFrame:
+    """By kind of the first alarm: `runs`, those of them that are good, calls and tokens after the alarm."""
+    good = {run_id for group in GROUPS if group.healthy for run_id in measured.members.get(group.title, ())}
+    told = {run_id for ids in measured.members.values() for run_id in ids}
+    firsts = pl.DataFrame(
+        [
+            (run_id, alarm.at, alarm.kinds[0], run_id in good)
+            for run_id, alarm in measured.own.items()
+            if run_id in told
+        ],
+        schema={"id": pl.String, "at": pl.Int32, "kind": pl.String, "good": pl.Boolean},
+        orient="row",
+    ).join(measured.runs, on="id", how="left", maintain_order="left")
+    return (
+        firsts.group_by("kind")
+        .agg(
+            pl.len().alias("runs"),
+            pl.col("good").sum(),
+            (pl.col("calls") - pl.col("at")).sum().alias("calls_after"),
+            pl.col("tokens").list.slice(pl.col("at")).list.sum().sum().alias("tokens_after"),
+        )
+        .sort("kind")
+    )

@@ -178,3 +178,76 @@ def score_labels(labels: Sequence[Case], alarms: Alarms) -> LabelScore:
         if label != HEALTHY:
             score.delays.append(delay_of(row, alarm.at))
     return score
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A labelled run and its first alarm. `accepted`: kinds that are right; `delay`: in calls, if any."""
+
+    truth: str
+    accepted: frozenset[str]
+    kind: str | None
+    delay: int | None
+
+
+def judged_cases(cases: Iterable[Case], alarms: Alarms) -> list[Judged]:
+    """The cases that are not contested; the delay is from `by_call`, negative before it."""
+    found = []
+    for case in cases:
+        if case.get("contested"):
+            continue
+        expect, alarm = case["expect"], alarms.get(str(case["id"]))
+        verdict = HEALTHY if expect["verdict"] == NO_LOOP else expect["verdict"]
+        accepted = frozenset({verdict, *expect.get("also", ()), *KIN.get(verdict, ())})
+        delay = alarm.at - int(expect["by_call"]) if alarm is not None and verdict != HEALTHY else None
+        found.append(Judged(verdict, accepted, alarm.kinds[0] if alarm and alarm.kinds else None, delay))
+    return found
+
+
+def judged_labels(labels: Iterable[Case], alarms: Alarms) -> list[Judged]:
+    """The labelled runs that are not contested; the delay as of `delay_of`."""
+    found = []
+    for row in labels:
+        if row.get("contested"):
+            continue
+        label, alarm = row["label"], alarms.get(row["id"])
+        accepted = frozenset({label, row.get("second_label") or label})
+        delay = delay_of(row, alarm.at) if alarm is not None and label != HEALTHY else None
+        found.append(Judged(label, accepted, alarm.kinds[0] if alarm and alarm.kinds else None, delay))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class KindScore:
+    """How one kind is found and said.
+
+    Of the runs labelled so: `alarmed` with any kind, `right` with an accepted one. Of the first alarms that
+    say so: `stuck` on runs that are stuck at all, `right_said` where the kind is accepted.
+    """
+
+    kind: str
+    alarmed: Share
+    right: Share
+    stuck: Share
+    right_said: Share
+    median_delay: float | None
+
+
+def by_kind(judged: Sequence[Judged]) -> list[KindScore]:
+    """Every kind that is labelled or said, sorted."""
+    kinds = {item.truth for item in judged} | {item.kind for item in judged if item.kind}
+    return [_kind_score(kind, judged) for kind in sorted(kinds - {HEALTHY})]
+
+
+def _kind_score(kind: str, judged: Sequence[Judged]) -> KindScore:
+    labelled = [item for item in judged if item.truth == kind]
+    said = [item for item in judged if item.kind == kind]
+    delays = [item.delay for item in labelled if item.delay is not None]
+    return KindScore(
+        kind,
+        alarmed=Share(sum(item.kind is not None for item in labelled), len(labelled)),
+        right=Share(sum(item.kind in item.accepted for item in labelled), len(labelled)),
+        stuck=Share(sum(item.truth != HEALTHY for item in said), len(said)),
+        right_said=Share(sum(kind in item.accepted for item in said), len(said)),
+        median_delay=statistics.median(delays) if delays else None,
+    )

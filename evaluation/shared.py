@@ -30,6 +30,7 @@ SETS: Final = (
 )
 CASES: Final = "cases"
 LABELS: Final = "labels"
+ERRORS: Final = "errors"
 STUCK: Final = frozenset({"doom_loop", "flail", "retry_storm", "cascade", "no_progress"})
 """Kinds that say a run is stuck, as `score_findings.py` counts them; all others speak of single calls."""
 TUNED, REPORTED = "tuned", "reported"
@@ -71,11 +72,11 @@ def converter() -> Converter:
 
 
 def path_of(name: str) -> Path:
-    """The file of a set, of the cases, or of the labels."""
+    """The file of a set, of the cases, of the labels, or of the error messages."""
     if name == CASES:
         return SHARED / "cases" / "loops.jsonl"
-    if name == LABELS:
-        return SHARED / "datasets" / "labels.jsonl"
+    if name in (LABELS, ERRORS):
+        return SHARED / "datasets" / f"{name}.jsonl"
     return SHARED / "datasets" / f"{name}.jsonl.gz"
 
 

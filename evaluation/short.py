@@ -19,7 +19,7 @@ def briefly(measured: Measured) -> str:
 
 def _cases(measured: Measured) -> Iterator[str]:
     for title, part in _parts(measured.cases):
-        score = score_cases(part, measured.alarms)
+        score = score_cases(part, measured.own)
         yield (
             f"cases {title}: in time {score.in_time}/{score.positives}, right kind {score.right_kind}, "
             f"too early {score.early}, traps alarmed {score.trapped}/{score.traps}"
@@ -28,7 +28,7 @@ def _cases(measured: Measured) -> Iterator[str]:
 
 def _labels(measured: Measured) -> Iterator[str]:
     for title, part in _parts(measured.labels):
-        score = score_labels(part, measured.alarms)
+        score = score_labels(part, measured.own)
         kinds = ", ".join(
             f"{label} {score.found[label]}/{count} (right kind {score.right[label]})"
             for label, count in sorted(score.total.items())
@@ -41,7 +41,7 @@ def _labels(measured: Measured) -> Iterator[str]:
 
 
 def _sets(measured: Measured) -> Iterator[str]:
-    alarms = measured.alarms
+    alarms = measured.own
     halves = dict(measured.runs.select("id", "half").iter_rows())
     for title, ids in measured.members.items():
         mine = [run_id for run_id in ids if halves[run_id] == REPORTED]
@@ -67,7 +67,7 @@ def _parts(rows: list[Case]) -> list[tuple[str, list[Case]]]:
 
 def shown(measured: Measured) -> str:
     """Every case, label and healthy run that falls short, with what was said of it."""
-    alarms = measured.alarms
+    alarms = measured.own
     short: dict[str, str] = {}
     if measured.cases:
         short |= {
