@@ -28,7 +28,6 @@ def drawn(measured: Measured, of: pl.DataFrame, folder: Path) -> str:
     plots.scatter(
         folder / "precision_recall.svg",
         {"cases": _points(measured, _case_point), "labels": _points(measured, _label_point)},
-        ("traps alarmed, %", "precision, %"),
     )
     cases, labels = score_cases(measured.cases, measured.own), score_labels(measured.labels, measured.own)
     plots.delays(
@@ -47,7 +46,7 @@ def drawn(measured: Measured, of: pl.DataFrame, folder: Path) -> str:
     )
     names = {
         "alarm_rates": "Share of runs alarmed, by set",
-        "precision_recall": "Recall against traps alarmed and precision, all cases and labels",
+        "precision_recall": "Recall and precision, all cases and labels",
         "delays": "Delay of the first alarm, all cases and labels",
         "savings": "What was spent after the first alarm",
     }
@@ -57,7 +56,7 @@ def drawn(measured: Measured, of: pl.DataFrame, folder: Path) -> str:
 
 def _case_point(measured: Measured, alarms: Alarms) -> tuple[float, float]:
     score = score_cases(measured.cases, alarms)
-    return score.recall.value, score.false_alarms.value
+    return score.recall.value, score.precision.value
 
 
 def _label_point(measured: Measured, alarms: Alarms) -> tuple[float, float]:

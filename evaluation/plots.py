@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,41 +43,68 @@ def alarm_rates(path: Path, groups: Sequence[str], by_rule: Mapping[str, Sequenc
         axes.set_yticks([at + 0.4 - height / 2 for at in range(len(groups))], groups)
         axes.invert_yaxis()
         axes.set_xlabel("runs alarmed, % of the reported half")
-        axes.legend(frameon=False, loc="lower right")
+        axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
         _save(figure, path)
 
 
 Point = tuple[str, float, float]
-"""A rule, its recall and its precision or share of false alarms, both from 0 to 1."""
+"""A rule, its recall and its precision, both from 0 to 1."""
+
+_CHARACTER_PT: Final = 3.4  # width of a small letter, about
+_LINE_PT: Final = 7.0
+_PANEL_PT: Final = (330.0, 300.0)
+_LEFT, _BOTTOM, _SPAN = -4.0, 38.0, (122.0, 66.0)
 
 
-def scatter(path: Path, panels: Mapping[str, Mapping[str, Sequence[Point]]], ylabels: Sequence[str]) -> None:
-    """Panels of points by family of rules; the first family is our own."""
+def scatter(path: Path, panels: Mapping[str, Mapping[str, Sequence[Point]]]) -> None:
+    """Panels of recall and precision by family of rules; the first family is our own.
+
+    Rules that say nothing have no precision and are not drawn.
+    """
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(10, 4.6))
+        figure = Figure(figsize=(11, 5))
         for place, (title, families) in enumerate(panels.items()):
             axes = figure.add_subplot(1, len(panels), place + 1)
+            taken: list[tuple[float, float, float]] = []
             for order, (family, points) in enumerate(families.items()):
                 color = (OURS, OTHERS[0], OTHERS[2])[order]
-                xs, ys = [100 * point[1] for point in points], [100 * point[2] for point in points]
-                axes.scatter(xs, ys, color=color, label=family, zorder=3 - order)
-                _name(axes, points, color)
+                drawn = [point for point in points if point[1] > 0]
+                xs, ys = [100 * point[1] for point in drawn], [100 * point[2] for point in drawn]
+                axes.scatter(xs, ys, color=color, label=family, s=22, zorder=3 - order)
+                _name(axes, drawn, color, taken)
             axes.set_title(title)
-            axes.set_xlabel("stuck runs alarmed, %")
-            axes.set_ylabel(ylabels[place])
-            axes.set_xlim(-4, 108)
+            axes.set_xlabel("recall, %")
+            axes.set_ylabel("precision, %")
+            axes.set_xlim(_LEFT, _LEFT + _SPAN[0])
+            axes.set_ylim(_BOTTOM, _BOTTOM + _SPAN[1])
+            axes.set_xticks(range(0, 101, 20))
             if place == 0:
-                axes.legend(frameon=False, loc="upper left")
+                axes.legend(frameon=False, loc="lower left")
         figure.tight_layout()
         _save(figure, path)
 
 
-def _name(axes: Axes, points: Sequence[Point], color: str) -> None:
+def _name(axes: Axes, points: Sequence[Point], color: str, taken: list[tuple[float, float, float]]) -> None:
+    """Write names beside points, moved down or up by lines until none covers another."""
     for name, x, y in points:
+        text = name.split(":")[0]
+        left = (100 * x - _LEFT) / _SPAN[0] * _PANEL_PT[0]
+        middle = (100 * y - _BOTTOM) / _SPAN[1] * _PANEL_PT[1]
+        width = _CHARACTER_PT * len(text)
+        lines = next(
+            shift
+            for shift in (0, -1, 1, *(sign * n for n in range(2, 40) for sign in (-1, 1)))
+            if all(
+                left > right or left + width < start
+                for start, right, level in taken
+                if abs(middle + shift * _LINE_PT - level) < _LINE_PT
+            )
+        )
+        taken.append((left, left + width, middle + lines * _LINE_PT))
         axes.annotate(
-            name.split(":")[0],
+            text,
             (100 * x, 100 * y),
-            xytext=(4, 3),
+            xytext=(5, lines * _LINE_PT - 2),
             textcoords="offset points",
             fontsize=6,
             color=color,
@@ -97,9 +125,15 @@ def delays(
             axes.axvline(0, color=OTHERS[1], linewidth=0.8)
             axes.set_title(title)
             axes.set_ylabel("runs")
+            axes.set_xticks(bins, _bounds(bins))
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("calls")
         figure.tight_layout()
         _save(figure, path)
+
+
+def _bounds(bins: Sequence[int]) -> list[str]:
+    return [f"≤ {bins[0]}", *map(str, bins[1:-1]), f"≥ {bins[-1]}"]
 
 
 def savings(
