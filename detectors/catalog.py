@@ -15,8 +15,10 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
 from detectors.doom_loop import DoomLoop, DoomLoopConfig
+from detectors.duplicate_side_effect import DuplicateSideEffect, DuplicateSideEffectConfig
 from detectors.engine import DetectorFactory
-from detectors.keys import Key, by_agent
+from detectors.keys import Key, by_agent, by_session
+from detectors.retry_storm import RetryStorm, RetryStormConfig
 from detectors.tool_policy import ToolPolicy
 from detectors.tuning import Tuned
 
@@ -54,6 +56,10 @@ class Kind:
 
 BUILT_IN: Mapping[str, Kind] = {
     "doom_loop": Kind(DoomLoopConfig, DoomLoop, finds=("doom_loop",)),
+    "duplicate_side_effect": Kind(
+        DuplicateSideEffectConfig, DuplicateSideEffect, finds=("duplicate_side_effect",), key=by_session
+    ),
+    "retry_storm": Kind(RetryStormConfig, RetryStorm, finds=("retry_storm",)),
 }
 
 
