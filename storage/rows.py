@@ -16,6 +16,8 @@ import pyarrow as pa
 from collector.step import Json, Kind, SessionsMerged, Step, ToolDefinition
 from detectors.operation import operation_of
 from detectors.protocol import Finding
+from detectors.reading import Reading
+from detectors.recovery import Recovery
 
 T = TypeVar("T")
 
@@ -90,6 +92,14 @@ def _operation(step: Step) -> str:
     return operation_of(step.tool, step.arguments) if step.kind is Kind.TOOL_CALL and step.tool else ""
 
 
+def _error_class(step: Step) -> str:
+    """Why a tool call is recorded as failed; empty for all others."""
+    reading = Reading(step)
+    if step.kind is not Kind.TOOL_CALL or not reading.failed or reading.verdict is None:
+        return ""
+    return reading.verdict.error_class.value
+
+
 def _offered_count(step: Step) -> int:
     """How many tools there were to choose from; 0 when that was not told."""
     return min(
@@ -134,6 +144,7 @@ _STEP: Final[tuple[Column[Step], ...]] = (
     ("service_version", TEXT, lambda s: s.service_version),
     ("target", TEXT, lambda s: s.target or ""),
     ("operation", TEXT, _operation),
+    ("error_class", TEXT, _error_class),
     ("expected_tool", TEXT, lambda s: s.expected_tool or ""),
     ("task_id", TEXT, lambda s: s.task_id or ""),
     ("task_success", pa.bool_(), lambda s: s.task_success),
@@ -165,6 +176,40 @@ _DEFINITION: Final[tuple[Column[DefinitionRow], ...]] = (
     ("idempotent", pa.bool_(), lambda d: d.tool.idempotent),
     ("first_seen", TIME, lambda d: d.seen_ns),
     ("last_seen", TIME, lambda d: d.seen_ns),
+)
+_FAILURE: Final[tuple[Column[Recovery], ...]] = (
+    ("step_id", TEXT, lambda r: r.step_id),
+    ("revision", pa.uint32(), lambda r: r.revision),
+    ("engine_seq", pa.uint64(), lambda r: r.engine_seq),
+    ("failed_at", TIME, lambda r: r.failed_ns),
+    ("session_id", TEXT, lambda r: r.session_id),
+    ("run_id", TEXT, lambda r: r.run_id),
+    ("service", TEXT, lambda r: r.service),
+    ("service_version", TEXT, lambda r: r.service_version),
+    ("agent", TEXT, lambda r: r.agent),
+    ("tool", TEXT, lambda r: r.tool),
+    ("operation", TEXT, lambda r: r.operation),
+    ("target", TEXT, lambda r: r.target),
+    ("model", TEXT, lambda r: r.model),
+    ("error_class", TEXT, lambda r: r.error_class),
+    ("nature", TEXT, lambda r: r.nature),
+    ("source", TEXT, lambda r: r.source),
+    ("prescription", TEXT, lambda r: r.prescription),
+    ("response", TEXT, lambda r: r.response.value),
+    ("first_response", TEXT, lambda r: r.first_response.value),
+    ("followed", pa.bool_(), lambda r: r.followed),
+    ("recovered", pa.bool_(), lambda r: r.recovered),
+    ("fed_back", pa.bool_(), lambda r: r.fed_back),
+    ("ure", pa.bool_(), lambda r: r.ure),
+    ("cascaded", pa.bool_(), lambda r: r.cascaded),
+    ("earlier", pa.uint16(), lambda r: r.earlier),
+    ("retries", pa.uint16(), lambda r: r.retries),
+    ("perturbations", pa.uint16(), lambda r: r.perturbations),
+    ("calls_to_recovery", pa.uint16(), lambda r: r.calls_to_recovery),
+    ("ns_to_recovery", pa.uint64(), lambda r: r.ns_to_recovery),
+    ("calls_spent", pa.uint16(), lambda r: r.calls_spent),
+    ("tokens_spent", pa.uint64(), lambda r: r.tokens_spent),
+    ("cost_usd", pa.float64(), lambda r: r.cost_usd),
 )
 _FINDING: Final[tuple[Column[Finding], ...]] = (
     ("id", TEXT, lambda f: f.id),
@@ -234,6 +279,11 @@ def session_merge_rows(merges: Sequence[SessionsMerged]) -> pa.RecordBatch:
 def tool_definition_rows(definitions: Sequence[DefinitionRow]) -> pa.RecordBatch:
     """One row a tool of a set of definitions, its schema as JSON text."""
     return _columns(_DEFINITION, definitions)
+
+
+def failure_rows(recoveries: Sequence[Recovery]) -> pa.RecordBatch:
+    """One row a failed call whose end is known, and revision."""
+    return _columns(_FAILURE, recoveries)
 
 
 def finding_rows(findings: Sequence[Finding]) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from storage.client import StoreClient, StoreTarget, connect
 from storage.migrate import migrate
 from storage.queries import Queries
 from storage.retention import Retention, apply_retention
-from storage.rows import AlertRow, BreakerEventRow, tool_definition_rows
+from storage.rows import AlertRow, BreakerEventRow, failure_rows, tool_definition_rows
 from storage.writer import Writer
 from tests.storage.rows_for_tests import (
     DAY_NS,
@@ -29,6 +29,7 @@ from tests.storage.rows_for_tests import (
     bare_step,
     definition_rows,
     full_finding,
+    full_recovery,
     full_step,
     log_batch,
     span_batch,
@@ -259,11 +260,34 @@ class StoreContract:
         )
         writer.insert_steps([shell, bare_step(session, 1)], fresh("token"))
         rows = store.rows(
-            "SELECT operation, offered_count, definitions_chars, definitions_hash FROM steps"
+            "SELECT operation, error_class, offered_count, definitions_chars, definitions_hash FROM steps"
             " WHERE session_id = {session:String} ORDER BY step_id",
             {"session": session},
         )
-        assert rows == [("bash:git status", 2, 420, "00112233445566aa"), ("", 0, 0, "")]
+        assert rows == [("bash:git status", "unavailable", 2, 420, "00112233445566aa"), ("", "", 0, 0, "")]
+
+    def test_a_failure_comes_back_as_it_went_in(self, writer: Writer, store: StoreClient) -> None:
+        told = full_recovery(fresh("failure"))
+        writer.insert_packed("failures", failure_rows([told]), fresh("token"))
+        names = [field.name for field in dataclasses.fields(told) if field.name != "failed_ns"]
+        [row] = store.rows(
+            f"SELECT {', '.join(names)}, toUnixTimestamp64Nano(failed_at) FROM failures"
+            " WHERE step_id = {step:String}",
+            {"step": told.step_id},
+        )
+        assert row == (*(getattr(told, name) for name in names), told.failed_ns)
+
+    def test_the_newest_revision_of_a_failure_wins(self, writer: Writer, store: StoreClient) -> None:
+        first = full_recovery(fresh("failure"))
+        second = dataclasses.replace(
+            first, revision=1, error_class="timeout", failed_ns=START_NS + 40 * DAY_NS
+        )
+        for told in (second, first):
+            writer.insert_packed("failures", failure_rows([told]), fresh("token"))
+        rows = store.rows(
+            "SELECT error_class FROM failures FINAL WHERE step_id = {step:String}", {"step": first.step_id}
+        )
+        assert rows == [("timeout",)]
 
     def test_a_definition_keeps_when_it_was_seen_first(self, writer: Writer, store: StoreClient) -> None:
         service = fresh("service")

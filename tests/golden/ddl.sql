@@ -70,6 +70,7 @@ CREATE TABLE otel.failures
     `fed_back` Bool CODEC(ZSTD(1)),
     `ure` Bool CODEC(ZSTD(1)),
     `cascaded` Bool DEFAULT false CODEC(ZSTD(1)),
+    `earlier` UInt16 CODEC(ZSTD(1)),
     `retries` UInt16 CODEC(ZSTD(1)),
     `perturbations` UInt16 CODEC(ZSTD(1)),
     `calls_to_recovery` Nullable(UInt16) CODEC(ZSTD(1)),

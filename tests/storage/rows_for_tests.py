@@ -9,6 +9,7 @@ import pyarrow as pa
 from collector.batch import LOG_SCHEMA, SPAN_SCHEMA
 from collector.step import Evaluation, Kind, Outcome, Step, ToolDefinition, ToolDefinitions, Usage
 from detectors.protocol import Finding, Severity
+from detectors.recovery import Recovery, Response
 from storage.rows import DefinitionRow
 
 START_NS = 1_750_000_000_123_456_789
@@ -95,6 +96,41 @@ DEFINITIONS = ToolDefinitions(
     },
     chars=420,
 )
+
+
+def full_recovery(step_id: str) -> Recovery:
+    return Recovery(
+        step_id=step_id,
+        engine_seq=7,
+        failed_ns=START_NS,
+        session_id="s",
+        run_id="run",
+        service="crawler",
+        service_version="1.2.3",
+        agent="reader",
+        tool="fetch_page",
+        operation="fetch_page",
+        target="pages.example.org:443",
+        model="model-1",
+        error_class="unavailable",
+        nature="transient",
+        source="rule",
+        prescription="backoff_retry",
+        response=Response.RECOVERED,
+        first_response=Response.RETRY,
+        followed=True,
+        recovered=True,
+        fed_back=True,
+        ure=False,
+        earlier=0,
+        retries=2,
+        perturbations=0,
+        calls_to_recovery=2,
+        ns_to_recovery=5 * 10**9,
+        calls_spent=3,
+        tokens_spent=120,
+        cost_usd=0.25,
+    )
 
 
 def definition_rows(service: str = "crawler", seen_ns: int = START_NS) -> list[DefinitionRow]:
