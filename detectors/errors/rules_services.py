@@ -22,8 +22,9 @@ _STATUS: Final = re.compile(
     r"|\bhttp/\d(?:\.\d)?[\" ]+(?P<b>[45]\d\d)\b|\b(?P<c>[45]\d\d) (?:client error|server error"
     r"|bad request|unauthorized|payment required|forbidden|not found|method not|request time|conflict"
     r"|gone|unprocessable|too many|internal server|not implemented|bad gateway"
-    r"|service (?:temporarily )?unavailable|gateway time|site is overloaded)|(?:failed|error|returned"
-    r"|got|with|received)[^\n]{0,40}[:( ](?P<d>40[134]|429|50[0234])\)?[.\s]*$",
+    r"|service (?:temporarily )?unavailable|gateway time|site is overloaded)"
+    r"|^\W*(?:error )?(?P<e>[45]\d\d)(?: - |: |$)|(?:failed|error|returned|got|with"
+    r"|received)[^\n]{0,40}[:( ](?P<d>40[134]|429|50[0234])\)?[.\s]*$",
 )
 
 _HTTP: Final[Mapping[int, E]] = {
@@ -147,18 +148,30 @@ def _errno(subject: Subject) -> E | None:
     return _ERRNO_NUMBERS.get(int(match[1])) if match[1] else _ERRNO_NAMES[match[2]]
 
 
+_SPENT: Final = re.compile(
+    r"insufficient_quota|billing|credit|insufficient balance|month|spend|usage limit|servicequota"
+    r"|limitexceededexception|insufficient funds|quota|payment",
+)
+_WAIT: Final = re.compile(r"retry in \d|retrydelay|try again in \d")
+
+
+def _spent(subject: Subject) -> E | None:
+    """A budget that waiting does not refill; a quota that says when to come back is a rate limit."""
+    if not _SPENT.search(subject.lower):
+        return None
+    return E.RATE_LIMIT if _WAIT.search(subject.lower) else E.RESOURCE_EXHAUSTED
+
+
 PROVIDERS: Final[tuple[Rule, ...]] = (
-    says(
+    decides(
         "quota-or-billing",
-        E.RESOURCE_EXHAUSTED,
         "insufficient_quota|exceeded your current quota|credit balance|billing_hard_limit"
         "|billing hard limit|insufficient credits|insufficient_credits|insufficient balance"
         "|out of credits|not enough credits|more credits|monthly quota|monthly usage limit|spending limit"
         "|spend limit|monthly limit|usage limit|billing_error|billing details|servicequotaexceeded"
         "|limitexceededexception|insufficient funds in|quota has been exhausted|payment required"
         "|payment_required|exceeded the quota for",
-        r"insufficient_quota|billing|credit|insufficient balance|month|spend|usage limit|servicequota"
-        r"|limitexceededexception|insufficient funds|quota|payment",
+        _spent,
     ),
     says(
         "context-window",
@@ -209,37 +222,40 @@ PROVIDERS: Final[tuple[Rule, ...]] = (
         "|service unavailable|serviceunavailable|service_unavailable|not available right now"
         "|engine is currently|slots are reserved|too many connections|toomanyconnections"
         "|database is locked|deadlock|starting up|shutting down|could not serialize"
-        "|try restarting transaction|no healthy upstream|bad gateway|modelnotready|model is not ready"
-        "|is currently loading|no endpoints available|serverbusy|connection pool exhausted"
-        "|insufficientcapacity|insufficient capacity|temporarily overloaded|resource is busy"
-        "|text file busy|could not obtain lock|could not get lock|lock file|api_error"
-        "|unavailableexception",
+        "|^(?!.*lock wait timeout).*try restarting transaction|no healthy upstream|bad gateway"
+        "|modelnotready|model is not ready|is currently loading|no endpoints available|serverbusy"
+        "|connection pool exhausted|insufficientcapacity|insufficient capacity|temporarily overloaded"
+        "|resource is busy|text file busy|could not obtain lock|could not get lock|lock file|api_error"
+        "|too many clients|server had an error while processing|no available|unavailableexception",
         r"overloaded|\bat capacity|server (?:is )?busy|temporarily unavailable|high (?:demand|traffic)"
         r"|capacity constraints|currently unavailable|under maintenance"
         r"|service[ _]?(?:is )?(?:temporarily )?unavailable|not available right now|slots are reserved"
-        r"|too ?many ?connections|database is locked|deadlock (?:found|detected)|(?:database system"
-        r"|server) is (?:starting up|shutting down)|could not serialize access|try restarting transaction"
-        r"|no healthy upstream|bad gateway|model_?(?: is )?not_?ready|is currently loading"
-        r"|no endpoints available|serverbusy|connection pool exhausted|insufficient ?capacity"
-        r"|resource is busy|text file busy|could not (?:obtain|get) lock",
+        r"|too ?many ?connections|too many clients|\bapi_error\b|server had an error while processing"
+        r"|no available (?:model|provider|server|worker)|database is locked|deadlock (?:found|detected)"
+        r"|(?:database system|server) is (?:starting up|shutting down)|could not serialize access"
+        r"|try restarting transaction|no healthy upstream|bad gateway|model_?(?: is )?not_?ready"
+        r"|is currently loading|no endpoints available|serverbusy|connection pool exhausted"
+        r"|insufficient ?capacity|resource is busy|text file busy|could not (?:obtain|get) lock",
     ),
     says(
         "credentials",
         E.AUTH,
-        "api key|api_key|apikey|unauthorized|unauthenticated|authentication|authenticate|invalid_grant"
-        "|invalid_token|token has expired|token expired|expiredtoken|expired token|invalid token"
-        "|invalid_auth|not_authed|token_revoked|token_expired|account_inactive|security token"
-        "|unrecognizedclient|invalidclienttokenid|signaturedoesnotmatch|invalidsignature"
-        "|incompletesignature|bad credentials|unable to locate credentials|could not load credentials"
-        "|could not read username|no credentials|login required|not logged in|please log in|please login"
-        "|requires authentication|access token|invalid credentials|incorrect username|session expired"
-        "|session has expired|expired session|credentials|missingauthenticationtoken"
-        "|missing authorization|authorization header|password|publickey|invalid_client|jwt"
-        "|invalidaccesskeyid|access denied for user|must be logged in|no bearer|invalid bearer",
+        "invalid authentication|subscription key|api key|api_key|apikey|unauthorized|unauthenticated"
+        "|authentication|authenticate|invalid_grant|invalid_token|token has expired|token expired"
+        "|expiredtoken|expired token|invalid token|invalid_auth|not_authed|token_revoked|token_expired"
+        "|account_inactive|security token|unrecognizedclient|invalidclienttokenid|signaturedoesnotmatch"
+        "|invalidsignature|incompletesignature|bad credentials|unable to locate credentials"
+        "|could not load credentials|could not read username|no credentials|login required|not logged in"
+        "|please log in|please login|requires authentication|access token|invalid credentials"
+        "|incorrect username|session expired|session has expired|expired session|credentials"
+        "|missingauthenticationtoken|missing authorization|authorization header|password|publickey"
+        "|invalid_client|jwt|invalidaccesskeyid|access denied for user|must be logged in|no bearer"
+        "|invalid bearer",
         r"(?:invalid|incorrect|missing|no|wrong|expired|revoked|bad|required?|valid|provide"
         r"|disabled)\b[^\n]{0,40}\b(?:api[ _-]?key|apikey|x-api-key)"
-        r"|api[ _-]?key\b[^\n]{0,60}\b(?:not valid|invalid|required|missing|expired|revoked|incorrect"
-        r"|not provided|was not|not found|not set|disabled)|invalid[_ ]api[_ ]key|\bunauthori[sz]ed\b"
+        r"|api[ _-]?key\b(?![^\n]{0,40}permission)[^\n]{0,60}\b(?:not valid|invalid|required|missing"
+        r"|expired|revoked|incorrect|not provided|was not|not found|not set|disabled)"
+        r"|invalid authentication|invalid subscription key|invalid[_ ]api[_ ]key|\bunauthori[sz]ed\b"
         r"|unauthenticated|authentication[_ ]?(?:is )?(?:required|failed|failure|error|credentials)"
         r"|not authenticated|requires authentication|(?:failed to|could not|cannot|unable to"
         r"|must) (?:be )?authenticated?|could not be authenticated|invalid_grant|invalid_token"
@@ -283,12 +299,13 @@ NETWORK: Final[tuple[Rule, ...]] = (
         "|err_connection|err_internet|err_network|network error|networkerror|remoteprotocolerror"
         "|server disconnected|remote end closed|broken pipe|epipe|connecterror|failed to connect"
         "|could not connect|couldn't connect|unable to connect|cannot connect|can't connect"
-        "|connection lost|lost connection|server has gone away|connection terminated|incompleteread"
-        "|chunkedencoding|exceeded 30 redirects|toomanyredirects|connection was|proxyerror"
-        "|network failure|failed to establish|apiconnectionerror|serverdisconnected|clientconnector"
-        "|unexpected eof on client|terminating connection|network changed|failed to fetch: network"
-        "|host is down|connect to host|readerror|connection to server|connection attempt"
-        "|tunnel connection failed|connection broken|peer closed|stream disconnected"
+        "|connection lost|lost connection|server has gone away|connection terminated"
+        "|did you specify the right host|incompleteread|chunkedencoding|exceeded 30 redirects"
+        "|toomanyredirects|connection was|proxyerror|network failure|failed to establish"
+        "|apiconnectionerror|serverdisconnected|clientconnector|unexpected eof on client"
+        "|terminating connection|network changed|failed to fetch: network|host is down"
+        "|did you specify the right host|connect to host|readerror|connection to server"
+        "|connection attempt|tunnel connection failed|connection broken|peer closed|stream disconnected"
         "|unexpectedly closed the connection",
         r"newconnectionerror|connection (?:was |is )?(?:refused|reset|aborted|closed|lost|terminated"
         r"|broken)|econn(?:refused|reset|aborted)|connection ?error\b|connection issue"
@@ -323,7 +340,7 @@ TIMEOUTS: Final[tuple[Rule, ...]] = (
         r"|while|to host|was)\b|timeout ?(?:error|exception|expired)\b(?!s? (?:is|must|should))"
         r"|(?:connection|request|read|gateway|operation|command|execution|query|socket|connect|wait|script"
         r"|call|navigation|response|idle|statement|upstream|server|exceeded|inference|process|job"
-        r"|lock)[ -]time[- ]?out\b(?! (?:must|parameter|value|option|should|is))"
+        r"|lock)[ _-]time[- ]?out\b(?! (?:must|parameter|value|option|should|is))"
         r"|^\W*(?:error\W+)?time[- ]?out\W*$|(?:read|connect|pool|write|connection)timeout"
         r"|deadline[ _]exceeded|deadlineexceeded|deadline has elapsed|took too long|time limit (?:exceeded"
         r"|reached|of)|exceeded (?:the )?(?:maximum )?(?:execution )?time|did not respond (?:in time"
@@ -360,8 +377,8 @@ STATUSES: Final[tuple[Rule, ...]] = (
     says(
         "aws-not-found",
         E.NOT_FOUND,
-        "resourcenotfoundexception|nosuchkey|nosuchbucket|nosuchentity|invalidinstanceid.notfound"
-        "|deploymentnotfound|model_not_found|not_found_error|notfoundexception",
+        "resource_missing|resourcenotfoundexception|nosuchkey|nosuchbucket|nosuchentity"
+        "|invalidinstanceid.notfound|deploymentnotfound|model_not_found|not_found_error|notfoundexception",
     ),
     says(
         "aws-denied",
