@@ -270,7 +270,8 @@ def _say_own(fields: Fields, own: list[OwnFacts], entry: Entry, trace: Trace | N
     fields["expected_tool"] = first_told(each.expected_tool for each in own)
     fields["task_id"] = first_told(each.task_id for each in own) or fields["task_id"]
     told = next((each.task_success for each in own if each.task_success is not None), None)
-    if told is None and trace is not None and entry.kind is Kind.AGENT_RUN and not entry.parent_agent:
+    outermost = entry.kind is Kind.AGENT_RUN and entry.agent in ("", fields["agent"])
+    if told is None and trace is not None and outermost:
         told = trace.task_success
     fields["task_success"] = told
 
