@@ -18,6 +18,7 @@ from detectors.doom_loop import DoomLoop, DoomLoopConfig
 from detectors.duplicate_side_effect import DuplicateSideEffect, DuplicateSideEffectConfig
 from detectors.engine import DetectorFactory
 from detectors.keys import Key, by_agent, by_session
+from detectors.no_progress import NoProgress, NoProgressConfig
 from detectors.retry_storm import RetryStorm, RetryStormConfig
 from detectors.tool_policy import ToolPolicy
 from detectors.tuning import Tuned
@@ -59,6 +60,7 @@ BUILT_IN: Mapping[str, Kind] = {
     "duplicate_side_effect": Kind(
         DuplicateSideEffectConfig, DuplicateSideEffect, finds=("duplicate_side_effect",), key=by_session
     ),
+    "no_progress": Kind(NoProgressConfig, NoProgress, finds=("no_progress",)),
     "retry_storm": Kind(RetryStormConfig, RetryStorm, finds=("retry_storm",)),
 }
 
