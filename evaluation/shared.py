@@ -43,8 +43,15 @@ Case: TypeAlias = dict[str, Any]
 class Converter(Protocol):
     """What is used of `cases_to_otlp.py`."""
 
-    EPOCH_NS: int
-    CASE_SPACING_NS: int
+    @property
+    def EPOCH_NS(self) -> int:  # noqa: N802 - the name that it has there
+        """When the first case starts."""
+        ...
+
+    @property
+    def CASE_SPACING_NS(self) -> int:  # noqa: N802 - as above
+        """Time between the starts of two cases."""
+        ...
 
     def case_to_request(self, case: Case, start_ns: int) -> Case:
         """One ExportTraceServiceRequest in the JSON encoding."""

@@ -19,7 +19,7 @@ from api.config import Settings
 from collector.batch import Signal
 from collector.receivers.files import Body
 from detectors.protocol import Finding
-from evaluation.shared import BUILD, ROOT, SHARED, Case, converter, load, path_of, read
+from evaluation.shared import BUILD, ROOT, SHARED, Case, Converter, converter, load, path_of, read
 
 JUDGED_BY: Final = ("api", "collector", "control", "detectors")
 LABELLED: Final = "labelled"
@@ -42,27 +42,29 @@ SCHEMA: Final = {
 that completed the pattern; `since`: the same of the streak's first span."""
 
 
-def bodies(cases: Iterable[Case]) -> Iterator[Body]:
+def bodies(cases: Iterable[Case], tool: Converter) -> Iterator[Body]:
     """Cases as request bodies, hours apart, so that no detector over several sessions mixes them."""
-    tool = converter()
     start = tool.EPOCH_NS
     for case in cases:
         yield Signal.TRACES, "json", orjson.dumps(tool.case_to_request(case, start)), str(case["id"])
         start += tool.CASE_SPACING_NS
 
 
-def judged(name: str, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """What the analyzer says of a stream of cases: rows of `SCHEMA`, in its order."""
+def judged(name: str, cases: Sequence[Case], tool: Converter) -> list[dict[str, Any]]:
+    """What the analyzer says of a stream of cases, made OTLP by `tool`: rows of `SCHEMA`, in its order.
+
+    Raises `ValueError` when it could not read or judge any of them.
+    """
     problems = Problems(sys.stderr)
     analysis = Analysis(Settings(), problems)
     by_id = {str(case["id"]): case for case in cases}
     done: dict[str, Mapping[str, int]] = {}
     rows: list[dict[str, Any]] = []
-    for finding in analysis.feed(bodies(cases)):
+    for finding in analysis.feed(bodies(cases, tool)):
         for session in finding.session_ids or (finding.session_id,):
             if session in by_id:
                 if session not in done:
-                    done[session] = converter().calls_done_at(by_id[session])
+                    done[session] = tool.calls_done_at(by_id[session])
                 rows.append(_row(name, session, finding, done[session]))
     if problems.count:
         raise ValueError(f"{name}: {problems.count} requests could not be analyzed")
@@ -110,7 +112,7 @@ def code_digest() -> str:
 
 
 def _analyze(name: str, quick: bool, target: Path) -> list[dict[str, Any]]:  # noqa: FBT001 - a pool's job
-    rows = judged(name, runs_of(name, quick=quick))
+    rows = judged(name, runs_of(name, quick=quick), converter())
     target.parent.mkdir(parents=True, exist_ok=True)
     written = target.with_suffix(f".{os.getpid()}")
     written.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
