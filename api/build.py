@@ -20,7 +20,10 @@ from collector.redact import RedactionSettings, Redactor
 from detectors.catalog import build as detectors
 from detectors.catalog import tool_policy
 from detectors.engine import Engine
-from storage.rows import session_merge_rows, step_rows
+from detectors.reading import Lens
+from detectors.recovery import Config
+from detectors.recovery_book import RecoveryBook
+from storage.rows import failure_rows, session_merge_rows, step_rows, tool_definition_rows
 
 MS: Final = 1_000_000  # ns
 
@@ -56,6 +59,19 @@ def build_engine(settings: Settings) -> Engine:
         return Engine(detectors(settings.detectors), policy=tool_policy(settings.detectors))
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
+
+
+def build_recoveries(settings: Settings) -> RecoveryBook:
+    """What follows failed calls until they are settled."""
+    wanted = settings.recovery
+    config = Config(
+        calls=wanted.calls,
+        retries=wanted.retries,
+        horizon_calls=wanted.horizon_calls,
+        idle_s=wanted.idle_s,
+        backoff_s=wanted.backoff_s,
+    )
+    return RecoveryBook(config, Lens(tool_policy(settings.detectors)))
 
 
 def build_reader(settings: Settings) -> StepReader:
@@ -100,4 +116,6 @@ def build_pack() -> Pack:
     return Pack(
         steps=lambda steps: pack_rows(step_rows(steps)),
         merges=lambda merges: pack_rows(session_merge_rows(merges)),
+        failures=lambda recoveries: pack_rows(failure_rows(recoveries)),
+        definitions=lambda definitions: pack_rows(tool_definition_rows(definitions)),
     )

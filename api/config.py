@@ -106,6 +106,16 @@ class Retention(Section):
     findings_days: int = Field(365, ge=0, description="Days that findings, alerts, breaker events are kept")
 
 
+class Recovery(Section):
+    """When a failed call counts as recovered, and until when it is followed."""
+
+    calls: int = Field(5, gt=0, description="Attempts at an operation within which it must succeed")
+    retries: int = Field(3, ge=0, description="Same calls among them at most")
+    horizon_calls: int = Field(50, gt=0, description="Calls without coming back that abandon a failure")
+    idle_s: float = Field(1800.0, gt=0, description="Seconds without a step that abandon all of an agent's")
+    backoff_s: float = Field(2.0, ge=0, description="Seconds after which a retry is one with back-off")
+
+
 class Redaction(Section):
     """What is taken out of spans before anything is written, besides secrets of common shapes."""
 
@@ -181,6 +191,7 @@ class Settings(BaseSettings):
     ingest: Ingest = Ingest()
     clickhouse: ClickHouse = ClickHouse()
     retention: Retention = Retention()
+    recovery: Recovery = Recovery()
     redaction: Redaction = Redaction()
     detectors: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Per detector: its parameters"

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -22,12 +22,16 @@ import zstandard
 
 from api.judging import Judge, Troubles
 from api.metrics import IngestMetrics
+from api.recording import Recorder
 from collector.consumer import Unavailable
 from collector.reader import StepReader
 from collector.spool import DamagedError, Spool, Spooled
 from collector.step import Json, SessionsMerged, Step, StepAmended, StepEvent, StepSeen
 from detectors.engine import Engine
 from detectors.protocol import Finding
+from detectors.recovery import Recovery
+from detectors.recovery_book import RecoveryBook
+from storage.rows import DefinitionRow
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +39,7 @@ R = TypeVar("R")
 CURSOR: Final = "detectors"
 READER: Final = "reader:"  # prefixes of the checkpoint's pieces in the spool's table `state`
 SCOPE: Final = "scope:"
+RECOVERY: Final = "recovery:"
 IDLE_WAIT: Final = 0.1  # seconds
 CHECKPOINT_SHARE: Final = 20  # a checkpoint that took t is followed by a pause of at least 20 t
 STEPS_PER_BLOCK: Final = 5_000
@@ -49,6 +54,8 @@ class Pack:
 
     steps: Callable[[Sequence[Step]], bytes]
     merges: Callable[[Sequence[SessionsMerged]], bytes]
+    failures: Callable[[Sequence[Recovery]], bytes]
+    definitions: Callable[[Sequence[DefinitionRow]], bytes]
 
 
 class DetectionLoop:
@@ -60,6 +67,7 @@ class DetectionLoop:
         *,
         reader: StepReader,
         engine: Engine,
+        recoveries: RecoveryBook | None = None,
         pack: Pack,
         metrics: IngestMetrics,
         readers: Sequence[str],
@@ -71,6 +79,7 @@ class DetectionLoop:
         self._engine = engine
         self._troubles = Troubles(lambda what: metrics.detection_failures.labels(what).inc())
         self._judge = Judge(engine, self._troubles)
+        self._recorder = Recorder(recoveries or RecoveryBook(), metrics, self._troubles)
         self._pack = pack
         self._metrics = metrics
         self._all_readers = readers
@@ -117,7 +126,9 @@ class DetectionLoop:
             if stopping and not progressed:
                 self._end()
                 return
-            if len(self._pending) >= STEPS_PER_BLOCK or (self._dirty and time.monotonic() >= due):
+            if len(self._pending) + len(self._recorder) >= STEPS_PER_BLOCK or (
+                self._dirty and time.monotonic() >= due
+            ):
                 started = time.monotonic()
                 self._checkpoint()
                 now = time.monotonic()
@@ -181,6 +192,7 @@ class DetectionLoop:
                     self._pending.append(step)
                 case SessionsMerged():
                     self._merges.append(event)
+            self._recorder.take(event)
             self._report(self._judge.apply(event), received_ns)
         self._count(events)
 
@@ -249,11 +261,21 @@ class DetectionLoop:
                 except Exception as error:  # noqa: BLE001 - see above
                     self._troubles("checkpoint", error)
                     self._unread[key] = None
+        self._restore_recoveries(rows)
         for _, key, state in sorted(scopes, key=lambda scope: scope[:2]):
             try:
                 self._engine.restore({key: state})
             except Exception as error:  # noqa: BLE001 - see above
                 self._troubles("checkpoint", error)
+
+    def _restore_recoveries(self, rows: Mapping[str, bytes]) -> None:
+        for key, value in rows.items():
+            if key.startswith(RECOVERY):
+                try:
+                    self._recorder.restore(key.removeprefix(RECOVERY), _unpacked(value))
+                except Exception as error:  # noqa: BLE001 - of another version: only what it knew is lost
+                    self._troubles("checkpoint", error)
+                    self._unread[key] = None
 
     def _checkpoint(self) -> None:
         with self._metrics.stage("checkpoint"):
@@ -265,11 +287,19 @@ class DetectionLoop:
         changed, self._unread = self._unread, {}
         changed.update(self._packed_reader())
         changed.update(self._packed_scopes())
+        changed.update(
+            (f"{RECOVERY}{key}", state) for key, state in self._recorder.changed(self._packed).items()
+        )
+        failures, definitions = self._recorder.drain()
         detection = orjson.dumps({"engine_seq": self._reader.said})
         blocks = [
             ("steps", *packed) for part in _blocks(steps) for packed in self._rows(self._pack.steps, part)
         ]
         blocks.extend(("session_merges", *packed) for packed in self._rows(self._pack.merges, merges))
+        blocks.extend(("failures", *packed) for packed in self._rows(self._pack.failures, failures))
+        blocks.extend(
+            ("tool_definitions", *packed) for packed in self._rows(self._pack.definitions, definitions)
+        )
         cursor = self._cursor
 
         def run(connection: sqlite3.Connection) -> None:

@@ -26,6 +26,7 @@ from api.build import (
     build_limits,
     build_pack,
     build_reader,
+    build_recoveries,
 )
 from api.config import ConfigError, Settings
 from api.detection import CURSOR as DETECTORS
@@ -137,6 +138,7 @@ class IngestProcess:
             self._spool,
             reader=build_reader(settings),
             engine=build_engine(settings),
+            recoveries=build_recoveries(settings),
             pack=build_pack(),
             metrics=self._metrics,
             readers=READERS,

@@ -62,6 +62,12 @@ class IngestMetrics:
         self.findings = Counter(
             "recloser_findings_total", "Findings, by revision", ["kind", "severity"], registry=registry
         )
+        self.failures = Counter(
+            "recloser_failures_total",
+            "Failed tool calls whose end is known",
+            ["error_class", "first_response", "response"],
+            registry=registry,
+        )
         self.detection_lag = Histogram(
             "recloser_detection_lag_seconds",
             "Arrival of a batch to its findings on disk",

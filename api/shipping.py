@@ -58,7 +58,7 @@ class Store(Protocol):
         """Rows of `otel_logs`."""
 
     def insert_packed(self, table: str, columns: pa.RecordBatch, token: str) -> None:
-        """Rows of `steps` or `session_merges`, as the detection loop packed them."""
+        """Rows of a derived table, as the detection loop packed them."""
 
     def insert_findings(self, findings: Sequence[Finding], token: str) -> None:
         """Rows of `findings`."""

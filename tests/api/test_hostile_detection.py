@@ -67,6 +67,10 @@ def raises(_step: Step) -> Sequence[Finding]:
     raise RuntimeError("a detector's defect")
 
 
+def doom_loop() -> dict[str, DetectorFactory]:
+    return build(kinds={"doom_loop": BUILT_IN["doom_loop"]})
+
+
 class Loop:
     """The real loop over a real spool."""
 
@@ -115,7 +119,7 @@ class Loop:
 
 
 def with_doom_loop(name: str, detector: Callable[[], Scripted]) -> dict[str, DetectorFactory]:
-    return {name: DetectorFactory(detector), **build(kinds=BUILT_IN)}
+    return {name: DetectorFactory(detector), **doom_loop()}
 
 
 def kinds(findings: list[dict[str, Any]]) -> set[str]:
@@ -191,7 +195,7 @@ class FailsAtTheSecond(StepReader):
 
 
 def test_a_batch_that_cannot_be_read_is_counted_and_left_behind(tmp_path: Path) -> None:
-    loop = Loop(tmp_path / "spool.db", build(kinds=BUILT_IN), FailsAtTheSecond())
+    loop = Loop(tmp_path / "spool.db", doom_loop(), FailsAtTheSecond())
     loop.send("stuck", 7)
     assert kinds(loop.end()) == {"doom_loop"}
     assert loop.failures("batch") == 1
@@ -200,14 +204,14 @@ def test_a_batch_that_cannot_be_read_is_counted_and_left_behind(tmp_path: Path) 
 @pytest.mark.parametrize("garbage", [b"garbage", b"", b'{"of": "another version"}'])
 def test_a_checkpoint_that_does_not_fit_is_left_behind(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "spool.db"
-    first = Loop(path, build(kinds=BUILT_IN))
+    first = Loop(path, doom_loop())
     first.send("before", 2)
     first.end()
     with sqlite3.connect(path) as connection:
         connection.execute(
             "UPDATE state SET value = ? WHERE key LIKE 'reader%' OR key LIKE 'scope:%'", (garbage,)
         )
-    again = Loop(path, build(kinds=BUILT_IN))
+    again = Loop(path, doom_loop())
     again.send("stuck", 6)
     assert kinds(again.end()) == {"doom_loop"}
     assert again.failures("checkpoint") >= 2
@@ -224,7 +228,7 @@ def test_a_batch_whose_bytes_are_damaged_is_passed_over(tmp_path: Path) -> None:
     spool.close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE batches SET payload = substr(payload, 1, 100)")
-    loop = Loop(path, build(kinds=BUILT_IN))
+    loop = Loop(path, doom_loop())
     loop.send("stuck", 6)
     assert kinds(loop.end()) == {"doom_loop"}
     assert loop.failures("batch") == 1
@@ -248,7 +252,7 @@ def test_a_step_that_no_row_can_hold_is_left_out_alone(tmp_path: Path, error: ty
     def merges(_rows: Sequence[SessionsMerged]) -> bytes:
         raise error("nor this")
 
-    loop = Loop(tmp_path / "spool.db", build(kinds=BUILT_IN), pack=Pack(steps, merges))
+    loop = Loop(tmp_path / "spool.db", doom_loop(), pack=replace(real, steps=steps, merges=merges))
     loop.send("stuck", 7)
     assert kinds(loop.end()) == {"doom_loop"}
     assert loop.failures("row") == 1
@@ -264,7 +268,7 @@ class CannotBeWritten(StepReader):
 
 
 def test_a_reader_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    loop = Loop(tmp_path / "spool.db", build(kinds=BUILT_IN), CannotBeWritten())
+    loop = Loop(tmp_path / "spool.db", doom_loop(), CannotBeWritten())
     loop.send("stuck", 7)
     assert kinds(loop.end()) == {"doom_loop"}
     assert count(tmp_path / "spool.db", "SELECT seq FROM cursors WHERE name = 'detectors'") == 7
