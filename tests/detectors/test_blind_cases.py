@@ -11,7 +11,6 @@ CASES = read_cases(BLIND_CASES)
 LOOPS = {case["id"]: case for case in CASES if case["expect"]["verdict"] == "doom_loop"}
 TRAPS = {case["id"]: case for case in CASES if case["expect"]["verdict"] == "none"}
 MISSED = {
-    "bdl-other-queries-same-results",  # nothing new whatever is asked: each question is another call
     "bdl-missing-path-again",  # an id of a spelling that nothing tells from a name
 }
 
