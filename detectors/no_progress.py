@@ -160,7 +160,7 @@ class NoProgress:
             return () if same_attempt else self._plan(step, config, before)
         fresh = self._has_news(reading, words, unseen)
         reworded = self._reword(reading, words, config, before, same_attempt=same_attempt)
-        if fresh or self._changed(reading):
+        if fresh or self._answers_otherwise(reading) or self._changed(reading):
             self._plans.end()
             self._looks.end()
             self._burn.end()
@@ -182,6 +182,16 @@ class NoProgress:
             return True
         asked = words_in(str(reading.step.arguments))
         return sum(word not in asked for word in unseen) > len(words) * _NOISE
+
+    def _answers_otherwise(self, reading: Reading) -> bool:
+        """Tell whether a call that was made before brings what it never brought: a number has moved."""
+        asked = reading.call.signature & 0xFFFFFFFF
+        answered = (reading.call.signature ^ reading.information) & 0xFFFFFFFF
+        before = not self._words.unseen((asked,))
+        fresh = bool(self._words.unseen((answered,)))
+        if fresh:
+            self._words.keep((asked, answered))
+        return before and fresh
 
     def _changed(self, reading: Reading) -> bool:
         """Tell whether a call did something that it had not done before in the same way."""
@@ -221,7 +231,7 @@ class NoProgress:
         long = len(words) >= config.min_words
         if not long and (words or reading.role is not Role.LOOK or (is_opaque(body) and body.strip())):
             return ()
-        if not long and is_pending(body):
+        if is_pending(body):
             return ()
         row = self._looks
         row.add(step, before)
