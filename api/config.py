@@ -103,7 +103,9 @@ class Retention(Section):
 
     spans_days: int = Field(30, ge=0, description="Days that spans and logs are kept")
     steps_days: int = Field(60, ge=0, description="Days that steps are kept")
-    findings_days: int = Field(365, ge=0, description="Days that findings, alerts, breaker events are kept")
+    findings_days: int = Field(
+        365, ge=0, description="Days that findings, failures, alerts, breaker events are kept"
+    )
 
 
 class Recovery(Section):

@@ -15,8 +15,9 @@ import pytest
 
 from collector.batch import SPAN_SCHEMA
 from collector.consumer import Rejected, Unavailable
-from collector.step import Json, SessionsMerged, Step, ToolDefinition, ToolDefinitions
+from collector.step import Json, Outcome, SessionsMerged, Step, ToolDefinition, ToolDefinitions
 from detectors.protocol import Severity
+from detectors.recovery import Response
 from storage.client import StoreClient, StoreTarget, connect
 from storage.migrate import migrate
 from storage.queries import Queries
@@ -288,6 +289,66 @@ class StoreContract:
             "SELECT error_class FROM failures FINAL WHERE step_id = {step:String}", {"step": first.step_id}
         )
         assert rows == [("timeout",)]
+
+    def test_the_views_count_each_failure_once_and_each_streak_once(
+        self, writer: Writer, store: StoreClient
+    ) -> None:
+        service = fresh("service")
+        one = dataclasses.replace(full_recovery(fresh("a")), service=service)
+        again = dataclasses.replace(one, revision=1)
+        second = dataclasses.replace(one, step_id=fresh("b"), earlier=1, calls_to_recovery=1)
+        given_up = dataclasses.replace(
+            one,
+            step_id=fresh("c"),
+            response=Response.ABANDONED,
+            recovered=False,
+            followed=None,
+            calls_to_recovery=None,
+            ns_to_recovery=None,
+            tokens_spent=None,
+            cost_usd=None,
+        )
+        for told in ([one], [again, second, given_up]):
+            writer.insert_packed("failures", failure_rows(told), fresh("token"))
+        for view in ("recovery_by_day", "recovery_by_tool", "recovery_by_class"):
+            rows = store.rows(
+                "SELECT failures, recoveries, abandonments, followed_failures, followed_recoveries,"
+                " ignored_failures, mean_calls_to_recovery, mean_seconds_to_recovery, calls_lost,"
+                f" tokens_lost, cost_usd_lost FROM {view} WHERE service = {{service:String}}",
+                {"service": service},
+            )
+            assert rows == [(3, 2, 1, 2, 2, 0, 1.5, 5.0, 6, 120, 0.25)], view
+        mix = store.rows(
+            "SELECT first_response, response, failures FROM responses_by_day"
+            " WHERE service = {service:String} ORDER BY response",
+            {"service": service},
+        )
+        assert mix == [("retry", "abandoned", 1), ("retry", "recovered", 2)]
+
+    def test_the_view_of_calls_counts_each_step_once(self, writer: Writer, store: StoreClient) -> None:
+        service = fresh("service")
+        bad = dataclasses.replace(full_step(fresh("calls")), service=service)
+        good = dataclasses.replace(bad, step_id=fresh("good"), outcome=Outcome.OK, tool="search")
+        later = dataclasses.replace(bad, revision=1, start_ns=bad.start_ns + 1)
+        writer.insert_steps([bad, good, later], fresh("token"))
+        rows = store.rows(
+            "SELECT tool, calls, succeeded, failed, with_expectation, as_expected, sessions"
+            " FROM tool_calls_by_day WHERE service = {service:String} ORDER BY tool",
+            {"service": service},
+        )
+        assert rows == [("fetch_page", 1, 0, 1, 1, 0, 1), ("search", 1, 1, 0, 1, 1, 1)]
+
+    def test_the_view_of_definitions_tells_since_when(self, writer: Writer, store: StoreClient) -> None:
+        service = fresh("service")
+        for seen_ns in (START_NS + DAY_NS, START_NS):
+            rows = tool_definition_rows(definition_rows(service, seen_ns))
+            writer.insert_packed("tool_definitions", rows, fresh("token"))
+        told = store.rows(
+            "SELECT tools, toUnixTimestamp64Nano(first_seen), toUnixTimestamp64Nano(last_seen)"
+            " FROM definitions_by_version WHERE service = {service:String}",
+            {"service": service},
+        )
+        assert told == [(2, START_NS, START_NS + DAY_NS)]
 
     def test_a_definition_keeps_when_it_was_seen_first(self, writer: Writer, store: StoreClient) -> None:
         service = fresh("service")

@@ -44,6 +44,28 @@ PARTITION BY toYYYYMM(at)
 ORDER BY (breaker_id, seq)
 SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
 
+CREATE VIEW otel.definitions_by_version
+(
+    `service` LowCardinality(String),
+    `service_version` LowCardinality(String),
+    `definitions_hash` LowCardinality(String),
+    `tools` UInt64,
+    `first_seen` SimpleAggregateFunction(min, DateTime64(9, 'UTC')),
+    `last_seen` SimpleAggregateFunction(max, DateTime64(9, 'UTC'))
+)
+AS SELECT
+    service,
+    service_version,
+    definitions_hash,
+    uniqExact(tool) AS tools,
+    min(tool_definitions.first_seen) AS first_seen,
+    max(tool_definitions.last_seen) AS last_seen
+FROM otel.tool_definitions
+GROUP BY
+    service,
+    service_version,
+    definitions_hash;
+
 CREATE TABLE otel.failures
 (
     `step_id` String CODEC(ZSTD(1)),
@@ -243,6 +265,233 @@ FROM otel.otel_traces
 WHERE TraceId != ''
 GROUP BY TraceId;
 
+CREATE VIEW otel.recovery_by_class
+(
+    `day` Date,
+    `service` LowCardinality(String),
+    `tool` LowCardinality(String),
+    `error_class` LowCardinality(String),
+    `nature` LowCardinality(String),
+    `source` LowCardinality(String),
+    `prescription` LowCardinality(String),
+    `failures` UInt64,
+    `recoveries` UInt64,
+    `escalations` UInt64,
+    `abandonments` UInt64,
+    `fed_back_failures` UInt64,
+    `ures` UInt64,
+    `followed_failures` UInt64,
+    `followed_recoveries` UInt64,
+    `ignored_failures` UInt64,
+    `ignored_recoveries` UInt64,
+    `mean_calls_to_recovery` Nullable(Float64),
+    `mean_seconds_to_recovery` Nullable(Float64),
+    `calls_lost` UInt64,
+    `tokens_lost` Nullable(UInt64),
+    `cost_usd_lost` Nullable(Float64)
+)
+AS SELECT
+    toDate(failed_at) AS day,
+    service,
+    tool,
+    error_class,
+    nature,
+    source,
+    prescription,
+    count() AS failures,
+    countIf(recovered) AS recoveries,
+    countIf(response = 'escalate') AS escalations,
+    countIf(response = 'abandoned') AS abandonments,
+    countIf(fed_back) AS fed_back_failures,
+    countIf(ure) AS ures,
+    countIf(followed = true) AS followed_failures,
+    countIf((followed = true) AND recovered) AS followed_recoveries,
+    countIf(followed = false) AS ignored_failures,
+    countIf((followed = false) AND recovered) AS ignored_recoveries,
+    avg(calls_to_recovery) AS mean_calls_to_recovery,
+    avg(ns_to_recovery) / 1000000000. AS mean_seconds_to_recovery,
+    sumIf(calls_spent, earlier = 0) AS calls_lost,
+    sumIf(tokens_spent, earlier = 0) AS tokens_lost,
+    sumIf(failures.cost_usd, earlier = 0) AS cost_usd_lost
+FROM otel.failures
+FINAL
+GROUP BY
+    day,
+    service,
+    tool,
+    error_class,
+    nature,
+    source,
+    prescription;
+
+CREATE VIEW otel.recovery_by_day
+(
+    `day` Date,
+    `service` LowCardinality(String),
+    `service_version` LowCardinality(String),
+    `agent` LowCardinality(Nullable(String)),
+    `model` LowCardinality(String),
+    `failures` UInt64,
+    `recoveries` UInt64,
+    `escalations` UInt64,
+    `abandonments` UInt64,
+    `fed_back_failures` UInt64,
+    `ures` UInt64,
+    `followed_failures` UInt64,
+    `followed_recoveries` UInt64,
+    `ignored_failures` UInt64,
+    `ignored_recoveries` UInt64,
+    `mean_calls_to_recovery` Nullable(Float64),
+    `mean_seconds_to_recovery` Nullable(Float64),
+    `calls_lost` UInt64,
+    `tokens_lost` Nullable(UInt64),
+    `cost_usd_lost` Nullable(Float64)
+)
+AS SELECT
+    toDate(failed_at) AS day,
+    service,
+    service_version,
+    agent,
+    model,
+    count() AS failures,
+    countIf(recovered) AS recoveries,
+    countIf(response = 'escalate') AS escalations,
+    countIf(response = 'abandoned') AS abandonments,
+    countIf(fed_back) AS fed_back_failures,
+    countIf(ure) AS ures,
+    countIf(followed = true) AS followed_failures,
+    countIf((followed = true) AND recovered) AS followed_recoveries,
+    countIf(followed = false) AS ignored_failures,
+    countIf((followed = false) AND recovered) AS ignored_recoveries,
+    avg(calls_to_recovery) AS mean_calls_to_recovery,
+    avg(ns_to_recovery) / 1000000000. AS mean_seconds_to_recovery,
+    sumIf(calls_spent, earlier = 0) AS calls_lost,
+    sumIf(tokens_spent, earlier = 0) AS tokens_lost,
+    sumIf(failures.cost_usd, earlier = 0) AS cost_usd_lost
+FROM otel.failures
+FINAL
+GROUP BY
+    day,
+    service,
+    service_version,
+    agent,
+    model;
+
+CREATE VIEW otel.recovery_by_tool
+(
+    `day` Date,
+    `service` LowCardinality(String),
+    `service_version` LowCardinality(String),
+    `tool` LowCardinality(String),
+    `operation` String,
+    `target` LowCardinality(String),
+    `failures` UInt64,
+    `recoveries` UInt64,
+    `escalations` UInt64,
+    `abandonments` UInt64,
+    `fed_back_failures` UInt64,
+    `ures` UInt64,
+    `followed_failures` UInt64,
+    `followed_recoveries` UInt64,
+    `ignored_failures` UInt64,
+    `ignored_recoveries` UInt64,
+    `mean_calls_to_recovery` Nullable(Float64),
+    `mean_seconds_to_recovery` Nullable(Float64),
+    `calls_lost` UInt64,
+    `tokens_lost` Nullable(UInt64),
+    `cost_usd_lost` Nullable(Float64)
+)
+AS SELECT
+    toDate(failed_at) AS day,
+    service,
+    service_version,
+    tool,
+    operation,
+    target,
+    count() AS failures,
+    countIf(recovered) AS recoveries,
+    countIf(response = 'escalate') AS escalations,
+    countIf(response = 'abandoned') AS abandonments,
+    countIf(fed_back) AS fed_back_failures,
+    countIf(ure) AS ures,
+    countIf(followed = true) AS followed_failures,
+    countIf((followed = true) AND recovered) AS followed_recoveries,
+    countIf(followed = false) AS ignored_failures,
+    countIf((followed = false) AND recovered) AS ignored_recoveries,
+    avg(calls_to_recovery) AS mean_calls_to_recovery,
+    avg(ns_to_recovery) / 1000000000. AS mean_seconds_to_recovery,
+    sumIf(calls_spent, earlier = 0) AS calls_lost,
+    sumIf(tokens_spent, earlier = 0) AS tokens_lost,
+    sumIf(failures.cost_usd, earlier = 0) AS cost_usd_lost
+FROM otel.failures
+FINAL
+GROUP BY
+    day,
+    service,
+    service_version,
+    tool,
+    operation,
+    target;
+
+CREATE VIEW otel.responses_by_day
+(
+    `day` Date,
+    `service` LowCardinality(String),
+    `agent` LowCardinality(Nullable(String)),
+    `model` LowCardinality(String),
+    `error_class` LowCardinality(String),
+    `first_response` LowCardinality(String),
+    `response` LowCardinality(String),
+    `failures` UInt64,
+    `recoveries` UInt64,
+    `escalations` UInt64,
+    `abandonments` UInt64,
+    `fed_back_failures` UInt64,
+    `ures` UInt64,
+    `followed_failures` UInt64,
+    `followed_recoveries` UInt64,
+    `ignored_failures` UInt64,
+    `ignored_recoveries` UInt64,
+    `mean_calls_to_recovery` Nullable(Float64),
+    `mean_seconds_to_recovery` Nullable(Float64),
+    `calls_lost` UInt64,
+    `tokens_lost` Nullable(UInt64),
+    `cost_usd_lost` Nullable(Float64)
+)
+AS SELECT
+    toDate(failed_at) AS day,
+    service,
+    agent,
+    model,
+    error_class,
+    first_response,
+    response,
+    count() AS failures,
+    countIf(recovered) AS recoveries,
+    countIf(response = 'escalate') AS escalations,
+    countIf(response = 'abandoned') AS abandonments,
+    countIf(fed_back) AS fed_back_failures,
+    countIf(ure) AS ures,
+    countIf(followed = true) AS followed_failures,
+    countIf((followed = true) AND recovered) AS followed_recoveries,
+    countIf(followed = false) AS ignored_failures,
+    countIf((followed = false) AND recovered) AS ignored_recoveries,
+    avg(calls_to_recovery) AS mean_calls_to_recovery,
+    avg(ns_to_recovery) / 1000000000. AS mean_seconds_to_recovery,
+    sumIf(calls_spent, earlier = 0) AS calls_lost,
+    sumIf(tokens_spent, earlier = 0) AS tokens_lost,
+    sumIf(failures.cost_usd, earlier = 0) AS cost_usd_lost
+FROM otel.failures
+FINAL
+GROUP BY
+    day,
+    service,
+    agent,
+    model,
+    error_class,
+    first_response,
+    response;
+
 CREATE TABLE otel.schema_migrations
 (
     `version` UInt32,
@@ -325,6 +574,68 @@ ENGINE = ReplacingMergeTree(revision)
 PARTITION BY toDate(start_time)
 ORDER BY (session_id, start_time, step_id)
 SETTINGS index_granularity = 8192, ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000;
+
+CREATE VIEW otel.tool_calls_by_day
+(
+    `day` Date,
+    `service` LowCardinality(String),
+    `service_version` LowCardinality(String),
+    `agent` LowCardinality(Nullable(String)),
+    `tool` LowCardinality(Nullable(String)),
+    `calls` UInt64,
+    `succeeded` UInt64,
+    `failed` UInt64,
+    `denied` UInt64,
+    `not_recorded` UInt64,
+    `failed_by_schema` UInt64,
+    `with_expectation` UInt64,
+    `as_expected` UInt64,
+    `sessions` UInt64,
+    `median_seconds` Float64,
+    `p95_seconds` Float64
+)
+AS SELECT
+    toDate(start_time) AS day,
+    service,
+    service_version,
+    agent,
+    tool,
+    count() AS calls,
+    countIf(outcome = 'ok') AS succeeded,
+    countIf(outcome IN ('error', 'soft_error')) AS failed,
+    countIf(outcome = 'denied') AS denied,
+    countIf(outcome = 'unknown') AS not_recorded,
+    countIf(error_class = 'schema') AS failed_by_schema,
+    countIf(expected_tool != '') AS with_expectation,
+    countIf((expected_tool != '') AND (tool = expected_tool)) AS as_expected,
+    uniqExact(session_id) AS sessions,
+    quantile(0.5)((end_ns - start_ns) / 1000000000.) AS median_seconds,
+    quantile(0.95)((end_ns - start_ns) / 1000000000.) AS p95_seconds
+FROM
+(
+    SELECT
+        start_time,
+        service,
+        service_version,
+        agent,
+        tool,
+        outcome,
+        error_class,
+        expected_tool,
+        session_id,
+        start_ns,
+        end_ns
+    FROM otel.steps
+    WHERE kind = 'tool_call'
+    ORDER BY revision DESC
+    LIMIT 1 BY step_id
+)
+GROUP BY
+    day,
+    service,
+    service_version,
+    agent,
+    tool;
 
 CREATE TABLE otel.tool_definitions
 (
