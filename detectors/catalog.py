@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
+from detectors.cascade import Cascade, CascadeConfig
+from detectors.dependency_missed import DependencyMissed, DependencyMissedConfig
 from detectors.doom_loop import DoomLoop, DoomLoopConfig
 from detectors.duplicate_side_effect import DuplicateSideEffect, DuplicateSideEffectConfig
 from detectors.engine import DetectorFactory
-from detectors.keys import Key, by_agent, by_session
+from detectors.flail import Flail, FlailConfig
+from detectors.fleet_storm import FleetStorm, FleetStormConfig
+from detectors.hallucinated_call import HallucinatedCall, HallucinatedCallConfig
+from detectors.keys import Key, by_agent, by_service_agent, by_session, by_target
 from detectors.no_progress import NoProgress, NoProgressConfig
+from detectors.parameter_drift import ParameterDrift, ParameterDriftConfig
 from detectors.retry_storm import RetryStorm, RetryStormConfig
+from detectors.schema_drift import SchemaDrift, SchemaDriftConfig
 from detectors.tool_policy import ToolPolicy
 from detectors.tuning import Tuned
 
@@ -56,12 +63,21 @@ class Kind:
 
 
 BUILT_IN: Mapping[str, Kind] = {
+    "cascade": Kind(CascadeConfig, Cascade, finds=("cascade",), key=by_session),
     "doom_loop": Kind(DoomLoopConfig, DoomLoop, finds=("doom_loop",)),
     "duplicate_side_effect": Kind(
         DuplicateSideEffectConfig, DuplicateSideEffect, finds=("duplicate_side_effect",), key=by_session
     ),
+    "flail": Kind(FlailConfig, Flail, finds=("flail",)),
     "no_progress": Kind(NoProgressConfig, NoProgress, finds=("no_progress",)),
     "retry_storm": Kind(RetryStormConfig, RetryStorm, finds=("retry_storm",)),
+    "hallucinated_call": Kind(
+        HallucinatedCallConfig, HallucinatedCall, finds=("hallucinated_call",), key=by_session
+    ),
+    "parameter_drift": Kind(ParameterDriftConfig, ParameterDrift, finds=("parameter_drift",)),
+    "dependency_missed": Kind(DependencyMissedConfig, DependencyMissed, finds=("dependency_missed",)),
+    "schema_drift": Kind(SchemaDriftConfig, SchemaDrift, finds=("schema_drift",), key=by_service_agent),
+    "fleet_retry_storm": Kind(FleetStormConfig, FleetStorm, finds=("retry_storm",), key=by_target),
 }
 
 

@@ -1,0 +1,481 @@
+"""Flail: one thing is tried with ever other arguments, and nothing is learned from it.
+
+Three shapes. *Same error*: attempts of one tool with differing arguments that fail in one family of errors
+(`detectors.error_family`), without a success or a diagnosis in between. *No news*: queries reworded or
+numbers moved a little, and the same information or nothing each time, reported as a success. *No effect*:
+edits that differ, and the same things fail after each of them (`detectors.rounds`).
+
+A diagnosis is a successful call of any other sort that brings information not seen before in the scope, or
+changes something; what follows it is counted anew. Many attempts at the same error are flail whatever lies
+in between. An error that names something new, or counts fewer wrong things than ever, is progress. Identical
+calls are the business of doom_loop. Calls of one model message are one attempt. Critical only when the hit
+rate of the tool's perturbations is low; never without results or a known session.
+
+Source: issue 3; field reports on flailing agents (one parameter at a time without attribution, hit rate under
+30 % forces a re-plan).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from collector.step import Kind, Outcome
+from detectors.bounds import is_unknown_session
+from detectors.churn import Churn
+from detectors.failing_set import failing_set_in
+from detectors.pacing import Pacing
+from detectors.perturbations import Perturbed, Tries
+from detectors.protocol import Finding, Severity, finding_id
+from detectors.result_text import is_opaque
+from detectors.role import Role
+from detectors.rounds import Rounds
+from detectors.scope import Recent
+from detectors.streaks import Mark, Reported, Spent
+from detectors.tool_role import role_of_name
+from detectors.tuning import Tuned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from collector.step import Json, Step
+    from detectors.reading import Reading
+
+KIND = "flail"
+RULE = "flail/1"
+_SEVERITIES = tuple(Severity)
+_ALARM, _CONFIRMED = 1, 2
+_RUNS_KEPT: Final = 8
+_TOOLS_KEPT: Final = 16
+_SEEN_KEPT: Final = 256
+_SHOWN_PARAMETERS: Final = 3
+_EMPTY_CHARS: Final = 160
+_LONG_CHARS: Final = 16
+_ASIDE = (Role.WAIT, Role.THINK)
+_EMPTY: Final = re.compile(
+    r"(?i)[\W_]*(?:null|none|nil|empty|undefined|n/?a)?[\W_]*$"
+    r"|.*\b(?:no|0|zero|not any|nothing|without)\b[^.\n]{0,40}\b(?:match\w*|results?|rows?|records?"
+    r"|files?|hits?|items?|entries|documents?|occurrences?|data|found)\b"
+    r"|.*\b(?:nothing|not|none|couldn't be|could not be) found\b|.*\bis empty\b",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlailConfig:
+    """Thresholds of the detector, by the names that the configuration uses.
+
+    Counts are attempts with differing arguments unless said otherwise.
+
+    `errors`: a warning on one error family, with nothing learned in between. `transient_errors`: the same for
+    errors that may go away by themselves. `errors_in_all`: a warning whatever lies in between. `variants`: a
+    warning on reworded queries without news. `rounds`: a warning on edits without effect, in rounds;
+    `rounds_with_looks` when the agent looked at something new in between. `perturbations`: critical from here
+    on, when less than `hit_rate` (0 to 1) of the tool's latest perturbations were hits. `gap`: attempts
+    further apart than this many attempts of other sorts are no streak. `patience_s`: a pause after which
+    everything starts anew, in seconds. `streaks_kept`: bound of the state. `shadow`: findings are recorded
+    only.
+    """
+
+    shadow: bool = False
+    errors: int = 4
+    transient_errors: int = 6
+    errors_in_all: int = 6
+    variants: int = 6
+    rounds: int = 5
+    rounds_with_looks: int = 8
+    perturbations: int = 6
+    hit_rate: float = 0.3
+    gap: int = 12
+    streaks_kept: int = 8
+    patience_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "hit_rate":
+                if not 0 < value <= 1:
+                    raise ValueError(f"{KIND}.hit_rate must be more than 0 and at most 1, not {value!r}")
+            elif isinstance(field.default, float) and not value > 0:  # nan is not, either
+                raise ValueError(f"{KIND}.{field.name} must be more than 0 seconds, not {value!r}")
+            elif isinstance(field.default, int) and not isinstance(field.default, bool) and value < 2:  # noqa: PLR2004 - one attempt varies nothing
+                raise ValueError(f"{KIND}.{field.name} must be at least 2, not {value!r}")
+
+
+_DEFAULTS = Tuned(FlailConfig())
+
+
+class Flail:
+    """Watches one scope, one (session, agent)."""
+
+    def __init__(self, tuned: Tuned[FlailConfig] = _DEFAULTS) -> None:
+        self._tuned = tuned
+        self._config = tuned.base
+        self._clear()
+
+    def _clear(self) -> None:
+        kept = self._tuned.base.streaks_kept
+        self._errors = Recent[str, Perturbed](kept)
+        self._variants = Recent[str, Perturbed](kept)
+        self._rounds = Recent[str, Rounds](kept)
+        self._tries = Recent[str, Tries](_TOOLS_KEPT)
+        self._seen = Recent[int, bool](_SEEN_KEPT)
+        self._edits = 0
+        self._runs: deque[str] = deque(maxlen=_RUNS_KEPT)
+        self._pacing = Pacing()
+        self._spent = Spent()
+
+    def observe(self, reading: Reading) -> Sequence[Finding]:
+        """Take one step in; return the streaks that it completed or carried on noticeably."""
+        step = reading.step
+        kind = step.kind
+        if kind is Kind.TOOL_CALL:
+            return self._call(reading) if step.tool is not None else ()
+        if kind is Kind.MODEL_CALL or kind is Kind.COMPACTION:
+            self._pacing.pass_time(step)
+            self._spent = self._spent.plus_model(step)
+        elif kind is Kind.USER_TURN and not step.late and not self._is_fed_back(step):
+            self._pacing.pass_time(step)
+            self._enter_run(step)
+            self._forget()
+        return ()
+
+    def snapshot(self) -> Json:
+        """All state, as JSON: hashes, counters, ids, and short excerpts of arguments."""
+        return {
+            "errors": [[key, streak.json()] for key, streak in self._errors.items()],
+            "variants": [[key, streak.json()] for key, streak in self._variants.items()],
+            "rounds": [[key, rounds.json()] for key, rounds in self._rounds.items()],
+            "tries": [[tool, tries.failing, list(tries.outcomes)] for tool, tries in self._tries.items()],
+            "seen": list(self._seen),
+            "edits": self._edits,
+            "runs": list(self._runs),
+            "pacing": self._pacing.json(),
+            "spent": list(self._spent),
+        }
+
+    def restore(self, state: Json) -> None:
+        """Take over a state that `snapshot` returned."""
+        self._clear()
+        saved: Any = state
+        for key, streak in saved["errors"]:
+            self._errors.put(key, Perturbed.load(streak))
+        for key, streak in saved["variants"]:
+            self._variants.put(key, Perturbed.load(streak))
+        for key, rounds in saved["rounds"]:
+            self._rounds.put(key, Rounds.load(rounds))
+        for tool, failing, outcomes in saved["tries"]:
+            self._tries.put(tool, Tries(failing, list(outcomes)))
+        for key in saved["seen"]:
+            self._seen.put(key, value=True)
+        self._edits = saved["edits"]
+        self._runs.extend(saved["runs"])
+        self._pacing = Pacing.load(saved["pacing"])
+        self._spent = Spent(*saved["spent"])
+
+    def _is_fed_back(self, step: Step) -> bool:
+        """Some frameworks hand results to the model in a user's message, within the run."""
+        return step.run_id in self._runs and self._pacing.is_fed_back(step)
+
+    def _enter_run(self, step: Step) -> None:
+        if not step.run_id or step.run_id in self._runs:
+            return
+        if self._runs:
+            self._forget()
+        self._runs.append(step.run_id)
+
+    def _forget(self) -> None:
+        """A new beginning."""
+        self._errors.clear()
+        self._variants.clear()
+        self._rounds.clear()
+        self._tries.clear()
+        self._seen.clear()
+
+    def _call(self, reading: Reading) -> Sequence[Finding]:
+        step, role = reading.step, reading.role
+        self._enter_run(step)
+        self._spent = self._spent.plus_call()
+        self._pacing.pass_time(step)
+        pause = self._pacing.call(step, waits=role is Role.WAIT)
+        if pause >= self._tuned.base.patience_s * 1e9:
+            self._forget()
+        self._pacing.begins_attempt(step, aside=role in _ASIDE)
+        if role in _ASIDE or step.outcome is Outcome.DENIED:
+            return ()
+        self._config = self._tuned.of(step.tool)
+        if not reading.failed and is_empty(reading.body):
+            return self._uninformed(reading, f"{step.tool}\x1fempty", nothing=True)
+        if reading.went_wrong:
+            return self._failure(reading)
+        return () if step.late else self._success(reading)
+
+    def _success(self, reading: Reading) -> Sequence[Finding]:
+        """A call that brought something, or changed something."""
+        step, role = reading.step, reading.role
+        tool = step.tool or ""
+        information = reading.information
+        novel = self._seen.touch(information) is None
+        if novel:
+            self._seen.put(information, value=True)
+        tries = self._tries.get(tool)
+        if tries is not None:
+            if tries.failing and novel:
+                tries.add(hit=True)
+            tries.failing = tries.failing and not novel
+        if role is Role.CHANGE:
+            self._changed(reading)
+        if self._rounds and role is not Role.CHANGE:
+            self._rounds.pop(reading.operation)
+        if self._errors and (novel or role is Role.CHANGE):
+            self._learned(tool, role)
+        if not novel and role is not Role.POLL:
+            return self._uninformed(reading, f"{tool}\x1f{information:x}", nothing=False)
+        return ()
+
+    def _changed(self, reading: Reading) -> None:
+        """Count an edit. What version control does is none."""
+        if role_of_name(reading.step.tool or "") is None and ":git " in reading.operation:
+            return
+        if self._seen.touch(reading.call.signature) is None:
+            self._seen.put(reading.call.signature, value=True)
+        self._edits += 1
+
+    def _learned(self, tool: str, role: Role) -> None:
+        """A success of the tool ends its streaks; of a shell only what is no mere look; others begin anew."""
+        ends = role_of_name(tool) is not None or role is not Role.LOOK
+        for key, streak in list(self._errors.items()):
+            if ends and key.startswith(f"{tool}\x1f"):
+                self._errors.pop(key)
+            else:
+                streak.begin_anew()
+        for rounds in self._rounds.values():
+            rounds.looks += role is Role.LOOK
+
+    def _failure(self, reading: Reading) -> Sequence[Finding]:
+        """A call that went wrong."""
+        found = self._round(reading) if self._edits and reading.role is not Role.CHANGE else ()
+        family = reading.family
+        if family is None or not reading.call.known:
+            return found
+        step, call = reading.step, reading.call
+        tool = step.tool or ""
+        about = tool if family.specific else f"{tool}\x1f{reading.operation}"
+        key = f"{about}\x1f{family.hash:x}"
+        streak = self._streak(self._errors, key, step)
+        if streak.count and streak.attempt == self._pacing.attempt:
+            return found
+        streak.template = family.template[:160]
+        again = call.signature in streak.since
+        hit = streak.names_more(family.named, family.amount)
+        if hit:
+            streak.begin_anew()
+        tries = self._tries.touch(tool)
+        if tries is None:
+            tries = Tries()
+            self._tries.put(tool, tries)
+        tries.failing = True
+        if not again:
+            tries.add(hit=hit)
+        self._place(streak)
+        streak.add(call.signature, step.arguments, Mark.of(step))
+        return [*found, *self._judge_errors(reading, streak, tries)]
+
+    def _judge_errors(self, reading: Reading, streak: Perturbed, tries: Tries) -> Sequence[Finding]:
+        config, distinct = self._config, len(streak.since)
+        limit = config.transient_errors if _goes_away(reading) else config.errors
+        alarm = distinct >= limit - 1 and streak.count >= limit
+        alarm = alarm or streak.total >= config.errors_in_all
+        if not alarm or tries.rate() >= config.hit_rate:
+            return ()
+        confirmed = max(distinct, streak.total) >= config.perturbations
+        count = max(streak.count, streak.total)
+        what = streak.template[:80] or "an error without text"
+        summary = (
+            f"{reading.step.tool}: {count} attempts with other arguments, the same error each time: {what}"
+        )
+        more: dict[str, Json] = {
+            "rule": "same_error",
+            "threshold": limit if distinct >= limit else config.errors_in_all,
+            "error": streak.template,
+            "hit_rate": round(tries.rate(), 3),
+        }
+        rank = _CONFIRMED if confirmed else _ALARM
+        return self._say(reading, streak, (rank, count), summary, more)
+
+    def _uninformed(self, reading: Reading, key: str, *, nothing: bool) -> Sequence[Finding]:
+        """A success that says nothing new: an information that was there before, or none at all."""
+        step, call, role = reading.step, reading.call, reading.role
+        if role is Role.CHANGE and nothing:
+            self._changed(reading)
+        if role in (Role.POLL, Role.MOVE) or not call.known or not _tells(reading, nothing=nothing):
+            return ()
+        streak = self._streak(self._variants, key, step)
+        if streak.count and streak.attempt == self._pacing.attempt:
+            return ()
+        near = not streak.count or call.signature in streak.since or streak.churn.is_variant(step.arguments)
+        self._place(streak)
+        if not near:
+            streak.churn.add(step.arguments)
+            return ()
+        streak.add(call.signature, step.arguments, Mark.of(step))
+        # Of an information that is there again, the first that brought it was not kept.
+        count, distinct = streak.count + (not nothing), len(streak.since) + (not nothing)
+        if count < self._config.variants or distinct * 2 < self._config.variants:
+            return ()
+        what = "nothing found" if nothing else "the same result"
+        summary = f"{step.tool}: asked {count} times in other words, {what} each time"
+        more: dict[str, Json] = {"rule": "no_news", "threshold": self._config.variants, "hit_rate": 0.0}
+        rank = _CONFIRMED if distinct > self._config.perturbations else _ALARM
+        return self._say(reading, streak, (rank, count), summary, more)
+
+    def _round(self, reading: Reading) -> Sequence[Finding]:
+        """A run that failed after edits."""
+        step = reading.step
+        failing = failing_set_in(reading.error_text)
+        rounds = self._rounds.touch(reading.operation)
+        if rounds is None:
+            rounds = Rounds(Mark.of(step), self._spent, self._edits, None, 0, [])
+            self._rounds.put(reading.operation, rounds)
+        if not rounds.run(failing, self._edits, Mark.of(step), self._spent):
+            return ()
+        limit = self._config.rounds_with_looks if rounds.looks else self._config.rounds
+        if rounds.count < limit:
+            return ()
+        fewest = "" if rounds.best is None else f", never fewer than {rounds.best}"
+        summary = f"{step.tool}: {rounds.count} edits, and the same failures after each of them{fewest}"
+        rank = min(
+            _CONFIRMED if rounds.count > limit else _ALARM, _ceiling(step, unknown=reading.body is None)
+        )
+        if not rounds.reported.due(rank, rounds.count):
+            return ()
+        evidence: dict[str, Json] = {
+            "rule": "no_effect",
+            "count": rounds.count,
+            "threshold": limit,
+            "operation": reading.operation,
+            "fewest_failures": rounds.best,
+            "hit_rate": 0.0,
+            "span_ids": list(rounds.spans),
+        }
+        evidence |= self._common(reading, rounds.onset)
+        return [_finding(step, rounds.first, rounds.reported, (rounds.count, summary, evidence))]
+
+    def _streak(self, streaks: Recent[str, Perturbed], key: str, step: Step) -> Perturbed:
+        """The streak under a key; a new one when there is none, or none that this attempt could belong to."""
+        streak = streaks.touch(key)
+        if streak is None or self._pacing.turn - streak.turn > self._config.gap:
+            pacing = self._pacing
+            streak = Perturbed(Mark.of(step), self._spent, pacing.attempt, pacing.turn, Churn())
+            streaks.put(key, streak)
+        return streak
+
+    def _place(self, streak: Perturbed) -> None:
+        if not streak.count and not streak.total:
+            streak.onset = self._spent
+        streak.attempt, streak.turn = self._pacing.attempt, self._pacing.turn
+
+    def _say(
+        self,
+        reading: Reading,
+        streak: Perturbed,
+        strength: tuple[int, int],
+        summary: str,
+        more: Mapping[str, Json],
+    ) -> Sequence[Finding]:
+        """Say what a streak's `strength`, rank and count, is worth, with what its arguments did."""
+        rank, count = strength
+        rank = min(rank, _ceiling(reading.step, unknown=reading.body is None))
+        if not streak.reported.due(rank, count):
+            return ()
+        churn = streak.churn
+        moving = churn.parameters()[:_SHOWN_PARAMETERS]
+        values: dict[str, Json] = {name: list(churn.values(name)) for name in moving}
+        entropy: dict[str, Json] = {name: churn.entropy(name) for name in moving}
+        evidence: dict[str, Json] = {
+            **more,
+            "count": count,
+            "perturbations": max(len(streak.since), streak.total),
+            "parameters": list(moving),
+            "values": values,
+            "entropy": entropy,
+            "span_ids": list(streak.spans),
+        }
+        evidence |= self._common(reading, streak.onset)
+        return [_finding(reading.step, streak.first, streak.reported, (count, summary, evidence))]
+
+    def _common(self, reading: Reading, onset: Spent) -> Mapping[str, Json]:
+        """Evidence that every finding has."""
+        missing: list[Json] = ["result"] if reading.body is None else []
+        if is_unknown_session(reading.step.session_id):
+            missing.append("session")
+        resets: list[Json] = [
+            "a success",
+            "an error that names something new, or fewer failures",
+            "new information from another call",
+            "a user turn",
+            "a new run",
+            f"a pause of {self._tuned.base.patience_s:g} s",
+        ]
+        return {"missing": missing, "resets": resets, "since_onset": self._spent.since(onset)}
+
+
+def is_empty(body: str | None) -> bool:
+    """Tell whether a result says that there is nothing.
+
+    >>> [is_empty(text) for text in ("[]", "no matches", "Found 0 results for 'x'", "No. 3 rows", None)]
+    [True, True, True, False, False]
+    """
+    return body is not None and len(body) <= _EMPTY_CHARS and _EMPTY.match(body) is not None
+
+
+def _tells(reading: Reading, *, nothing: bool) -> bool:
+    """Whether a result tells that nothing was learned: no acknowledgement of a change, no short answer."""
+    if reading.body is None or (reading.role is Role.CHANGE and not _has_coordinates(reading)):
+        return False
+    return nothing or (len(reading.body) >= _LONG_CHARS and not is_opaque(reading.body))
+
+
+def _goes_away(reading: Reading) -> bool:
+    """Whether an error may go away by itself: then other arguments are not what it asks for."""
+    verdict = reading.verdict
+    return verdict is not None and verdict.retry and not verdict.change_arguments
+
+
+def _has_coordinates(reading: Reading) -> bool:
+    arguments = reading.step.arguments
+    return isinstance(arguments, dict) and bool(arguments.keys() & {"x", "y", "coordinate", "position"})
+
+
+def _ceiling(step: Step, *, unknown: bool) -> int:
+    """The highest rank of severity that the evidence allows."""
+    return _ALARM if unknown or is_unknown_session(step.session_id) else _CONFIRMED
+
+
+def _finding(step: Step, first: Mark, said: Reported, told: tuple[int, str, Mapping[str, Json]]) -> Finding:
+    count, summary, evidence = told
+    return Finding(
+        id=finding_id(RULE, first.step_id),
+        kind=KIND,
+        severity=_SEVERITIES[said.rank],
+        revision=said.revision,
+        session_id=step.session_id,
+        session_ids=(step.session_id,),
+        run_id=step.run_id,
+        service=step.service,
+        agent=step.agent,
+        tool=step.tool,
+        trace_id=step.trace_id,
+        span_id=step.span_id,
+        first_span_id=first.span_id,
+        step_id=step.step_id,
+        started_at=first.start_ns,
+        detected_at=step.end_ns,
+        occurrences=count,
+        summary=summary,
+        detector=KIND,
+        evidence=evidence,
+    )
