@@ -91,6 +91,10 @@ class Reported:
         self.revision += 1
         return True
 
+    def json(self) -> list[Json]:
+        """What was said, for a checkpoint: `Reported(*state)` reads it."""
+        return [self.rank, self.next_count, self.revision]
+
 
 @dataclass(slots=True)
 class Streak:
@@ -147,7 +151,7 @@ class Streak:
             self.foreign,
             self.longest_gap_ns,
             list(self.spans),
-            None if said is None else [said.rank, said.next_count, said.revision],
+            None if said is None else said.json(),
         ]
 
     @staticmethod
