@@ -59,7 +59,9 @@ _PASSED: Final = words(
     """
 )
 """Programs that only prepare: the one after them does the work, if there is one."""
-_KEYWORDS: Final = words("if then else elif do while until ! { ( time nohup exec command builtin coproc")
+_KEYWORDS: Final = words(
+    "if then else elif fi do done esac while until ! { } ( time nohup exec command builtin coproc"
+)
 _WRAPPERS: Final[Mapping[str, frozenset[str]]] = {
     "sudo": words("-u -g -h -p -C"),
     "env": words("-u -C -S"),
@@ -252,7 +254,7 @@ def _unwrapped(command: list[str], depth: int) -> tuple[str, list[str]]:
     while at < len(command):
         word = command[at].lstrip("(")
         at += 1
-        if not word or word in _KEYWORDS or _ASSIGNMENT.match(word):
+        if not word.strip("-=*") or word in _KEYWORDS or _ASSIGNMENT.match(word) or word[:3] == "```":
             continue
         program = _program(word)
         values = _WRAPPERS.get(program)

@@ -57,6 +57,9 @@ LINES = {
     "find /repo -name x | head": "find repo",
     "mkdir -p /a/b && touch /a/b/c.py": "mkdir b",
     "SELECT name FROM students WHERE x": "select students",
+    "if [ -f a ]; then echo x; fi; ls b": "ls b",
+    "```bash\nls b\n```": "ls b",
+    "---\nls b": "ls b",
     "": "",
 }
 
