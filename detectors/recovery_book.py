@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -132,7 +133,7 @@ class RecoveryBook:
             past = self._take_out(key)
             target = _key(new, past.agent)
             if target in self._scopes:
-                said += self._in(target, lambda present, past=past: present.absorb(past))  # type: ignore[misc]
+                said += self._in(target, partial(RecoveryTracker.absorb, past=past))
             else:
                 said += past.move(new)
                 self._add(target, past)
