@@ -20,6 +20,7 @@ from collector.step import (
     StepEvent,
     StepSeen,
 )
+from detectors.errors import ErrorClass, classify
 from detectors.recovery import Config, Recovery, Response
 from detectors.recovery_book import RecoveryBook
 from tests.detectors.stream import SECOND_NS, Stream
@@ -28,7 +29,7 @@ TIMEOUT = "Request timed out after 30 s"
 SCHEMA = "Invalid arguments: 'limit' is a required property"
 AUTH = "401 Unauthorized: token expired"
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: 'a.py'"
-STRANGE = "flurble"
+STRANGE = "job 12 ended"
 
 
 def book_of(events: Sequence[StepEvent], config: Config | None = None) -> list[Recovery]:
@@ -52,6 +53,10 @@ def first(stream: Stream, config: Config | None = None) -> Recovery:
 
 def failing(error: str = TIMEOUT, tool: str = "fetch", **arguments: Json) -> Stream:
     return Stream().call(tool, arguments or {"q": 1}, error=error)
+
+
+def test_one_error_is_of_no_known_class() -> None:
+    assert classify(STRANGE, tool="fetch").error_class is ErrorClass.UNKNOWN
 
 
 RESPONSES = {
