@@ -115,7 +115,7 @@ def test_its_state_is_bounded(name: str) -> None:
     judge = detector(name)
     stream, sizes = Stream(), []
     for n in range(100_000):
-        stream.call(f"tool_{n % 5000}", {"path": f"{n}.py", "offset": n, "limit": 5}, ok=f"x = {n}")
+        stream.call(f"tool_{n % 5000}", {"path": f"{n}.py", "offset": n, "limit": 5}, ok=f"x = {10_000 + n}")
         if len(stream.steps) == 10_000:
             observe(judge, stream.steps)
             stream.steps.clear()

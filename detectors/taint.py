@@ -1,0 +1,405 @@
+"""Where the values of a bad result go: into the arguments of later calls, which then succeed on them.
+
+A result is bad when its call failed, when its content says so, or when it has a placeholder where a value
+should be. Three sorts of value flow from it: the placeholder itself (under the same name, or inside a path
+or a text), its error text used as if it were data, and the ids that it names. What a call made of such a
+value brings back is bad, too. A value that a good call brought is clean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from detectors.delegation import Talk, talk_of
+from detectors.role import Role, words
+from detectors.scope import Recent
+from detectors.signature import VOLATILE, normal_name
+from detectors.spreading import Before, Root, Spread, excerpt
+from detectors.tool_role import role_of_name, words_of
+
+if TYPE_CHECKING:
+    from collector.step import Json, Step
+    from detectors.reading import Reading
+
+_HEAD_CHARS: Final = 2048
+_SEEN_KEPT: Final = 512
+_SOURCES_KEPT: Final = 8
+_KEYS_KEPT: Final = 16
+_VALUES_KEPT: Final = 12
+_TOOLS_KEPT: Final = 8
+_LEAVES: Final = 48
+_DEPTH: Final = 3
+_LONG: Final = 400
+_TEXT: Final = 24
+_LEAST_TEXT: Final = 12
+_SHOWN: Final = 4
+
+PLACEHOLDERS = frozenset(
+    {"null", "none", "undefined", "nan", "n/a", "nil", "<null>", "<none>", "[object object]", "", "#n/a"}
+)
+_CUES = ("null", "None", "undefined", "NaN", '""', "N/A", "nil", "[object")
+_EMPTY_FIELD = re.compile(
+    r"""["']?(?<![\w])([A-Za-z]\w{1,40})["']?\s?[:=]\s?
+        (?:null|None|nil|undefined|NaN|N/A|\[object\ Object\]|""|''
+          |"(?:null|None|undefined|NaN|N/A|nil|\[object\ Object\])")(?=\s*(?:[,;}\]\n)]|$))""",
+    re.VERBOSE,
+)
+_IN_PATH = re.compile(r"[^\s]*[/=:](?:undefined|null|None|NaN|\[object Object\])(?:[/&?#.][^\s]*)?")
+_IN_PROSE = re.compile(r"(?<![\w'\"`])(?:undefined|NaN|null|\[object Object\])(?![\w'\"`])")
+_CODE = re.compile(r"[{}();]|=>|==|\bdef\b|\breturn\b|\bimport\b")
+_ID_FIELD = re.compile(
+    r"""["'](\w{0,40}(?:id|Id|ID|key|token|number|no|ref|code|path|file|url|uri|handle|cursor|sku|name))["']
+        \s?:\s?["']?([^"',}\]\s]{5,80})""",
+    re.VERBOSE,
+)
+_QUOTES: Final = " \n\t\"'"
+_DIGITS = re.compile(r"\d[\w-]{4,63}")
+_ID_KEY = re.compile(
+    r"(?:id|ids|number|token|key|email|account|amount|price|rate|total|address|phone|date|url|path)$"
+)
+_LINKS = re.compile(
+    r"parent|next|prev|manager|reply|cursor|page|filter|before|after|expire|delet|cancel|optional"
+)
+_TOLD = words(
+    """
+    incident alert notify report log ticket issue bug escalate error feedback respond reply answer finish
+    """
+)
+_TELLS = re.compile(r"(?:error|reason|status|log|cause|detail|details|trace|exception|stderr)$")
+_PROSE = words("body message text subject content note description summary html markdown title caption")
+_PLACE = re.compile(r"(?i)(?:path|file|url|uri|name|code|key)$")
+_NO_VALUE = re.compile(r"(?i)trace|request|error|doc|help|support|correlation|incident|log")
+
+
+@dataclass(slots=True)
+class Source:
+    """A bad result: what may flow from it, and where it has gone.
+
+    `keys` are names of its empty fields (`*`: all of it is a placeholder), `values` 32-bit hashes of its ids,
+    `texts` of its error text's beginning. `derived` are hashes of what calls made of it brought back.
+    """
+
+    root: Root
+    sort: str
+    keys: list[str] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
+    texts: list[int] = field(default_factory=list)
+    derived: list[int] = field(default_factory=list)
+    changes: int = 0
+    sure: int = 0
+    failures: int = 0
+    tools: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+
+    def json(self) -> Json:
+        """For a checkpoint."""
+        return [
+            self.root.json(),
+            self.sort,
+            list(self.keys),
+            list(self.values),
+            list(self.texts),
+            list(self.derived),
+            self.changes,
+            self.sure,
+            self.failures,
+            list(self.tools),
+            list(self.shown),
+        ]
+
+    @staticmethod
+    def load(state: Any) -> Source:  # noqa: ANN401 - JSON that `json` wrote
+        """Read what `json` wrote."""
+        root, sort, keys, values, texts, derived, changes, sure, failures, tools, shown = state
+        lists = (list(keys), list(values), list(texts), list(derived))
+        return Source(Root.load(root), sort, *lists, changes, sure, failures, list(tools), list(shown))
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A tainted argument: its name, a short excerpt, and whether there can be no doubt about it."""
+
+    key: str
+    shown: str
+    sure: bool
+
+
+class Taint:
+    """The bad results of a session, and where their values have gone."""
+
+    def __init__(self) -> None:
+        self._seen = Recent[int, bool](_SEEN_KEPT)
+        self._sources: list[Source] = []
+
+    def clear(self) -> None:
+        """Forget all bad results."""
+        self._sources.clear()
+
+    def observe(self, reading: Reading, before: Before, threshold: int) -> Spread | None:
+        """Take a tool call in; return the flow that it carries on so far as to be worth saying."""
+        step = reading.step
+        tool = step.tool or ""
+        if role_of_name(tool) is None:  # a shell: what it prints and what it is given is code
+            return None
+        used = self._use_in(reading) if self._sources and step.arguments else None
+        spread = None
+        if used is not None:
+            spread = self._used(reading, *used, threshold)
+        elif reading.went_wrong:
+            self._bad(reading, before)
+        elif step.result:
+            self._good(step, step.result, before)
+        return spread
+
+    def _good(self, step: Step, result: str, before: Before) -> None:
+        """Its values are clean from now on; its empty fields are where a cascade may begin."""
+        head = result[:_HEAD_CHARS]
+        seen = self._seen
+        hashes = [crc32(value.encode()) for value in _DIGITS.findall(head)]
+        for value in hashes:
+            seen.put(value, value=True)
+        for source in self._sources if hashes else ():
+            if source.values:
+                source.values = [value for value in source.values if value not in hashes]
+        for cue in _CUES:
+            if cue in head:
+                break
+        else:
+            if head.strip():
+                return
+        keys = empty_fields(head)
+        if keys:
+            self._keep(Source(Root.of(step, head, before), "placeholder", keys))
+
+    def _bad(self, reading: Reading, before: Before) -> None:
+        """A call that went wrong: its error text and the ids in its fields are no data."""
+        step, text = reading.step, reading.error_text[:_HEAD_CHARS]
+        known = {crc32(value.encode()) for value in _DIGITS.findall(str(step.arguments)[:_HEAD_CHARS])}
+        sort = "soft" if reading.soft is not None else "failed"
+        # An error names the file to look at: that is help. An id that it names may be of something half made.
+        found = ids_in(text, only_ids=sort == "failed")
+        values = [value for value in found if value not in known and value not in self._seen]
+        texts = [hashed for hashed in [text_hash(text)] if hashed]
+        if values or (texts and sort == "soft"):
+            source = Source(Root.of(step, text, before), sort, [], values[:_VALUES_KEPT])
+            source.texts = texts if sort == "soft" else []
+            self._keep(source)
+
+    def _keep(self, source: Source) -> None:
+        self._sources.append(source)
+        if len(self._sources) > _SOURCES_KEPT:
+            # What was used already is told of when it goes on; of the others the oldest goes.
+            unused = next((at for at, one in enumerate(self._sources) if not one.changes), 0)
+            del self._sources[unused]
+
+    def _use_in(self, reading: Reading) -> tuple[Source, _Use] | None:
+        """Find a value of a bad result among a call's arguments; the surest one."""
+        best: tuple[Source, _Use] | None = None
+        for name, value in leaves(reading.step.arguments):
+            for source in reversed(self._sources):
+                use = use_of(source, name, value, reading)
+                if use is not None and (best is None or (use.sure and not best[1].sure)):
+                    best = source, use
+            if best is not None and best[1].sure:
+                break
+        return best
+
+    def _used(self, reading: Reading, source: Source, use: _Use, threshold: int) -> Spread | None:
+        """A call was made with a bad value."""
+        step = reading.step
+        tool = step.tool or ""
+        if reading.went_wrong:
+            source.failures += 1
+        elif reading.role in (Role.LOOK, Role.POLL, Role.WAIT, Role.THINK):
+            if source.sort == "failed":
+                source.values = []  # it is there: an error had named something real
+            return None
+        else:
+            source.changes += 1
+            source.sure += use.sure
+            for value in ids_in(step.result or "", plain=True):
+                if value not in self._seen and len(source.derived) < _VALUES_KEPT:
+                    source.derived.append(value)
+        source.root.add(step)
+        if tool not in source.tools:
+            source.tools = [*source.tools, tool][-_TOOLS_KEPT:]
+        if len(source.shown) < _SHOWN:
+            source.shown.append(f"{tool[:30]}.{use.key[:20]}={use.shown[:28]}")
+        return _told(source, threshold)
+
+    def json(self) -> Json:
+        """For a checkpoint; `restore` reads it."""
+        return {"seen": list(self._seen), "sources": [source.json() for source in self._sources]}
+
+    def restore(self, state: Any) -> None:  # noqa: ANN401 - JSON that `json` wrote
+        """Take over what `json` wrote."""
+        self._seen.clear()
+        for value in state["seen"]:
+            self._seen.put(value, value=True)
+        self._sources = [Source.load(source) for source in state["sources"]]
+
+
+def _told(source: Source, threshold: int) -> Spread | None:
+    """What a flow amounts to: a note when a change was made of it, an alarm when other tools took it on."""
+    count, several = source.changes, len(source.tools) > 1
+    if source.sort == "failed":
+        count = source.failures
+        rank = 1 if several and count > threshold else -1
+        threshold += 1
+    elif several and count >= threshold and source.sure:
+        rank = 2 if count >= 2 * threshold and source.sure > threshold else 1
+    else:
+        rank = 0 if source.sure else -1
+    if rank < 0:
+        return None
+    what = {"placeholder": "an empty value", "soft": "an error that was reported as success"}.get(
+        source.sort, "an id that a failed call named"
+    )
+    shown = ", ".join(source.shown)
+    summary = f"{what} in a result of {source.root.first.tool} went into {count} later calls: {shown}"
+    told: dict[str, Json] = {
+        "poison": source.sort,
+        "values": list(source.shown),
+        "tools": [tool[:60] for tool in source.tools],
+        "changes": source.changes,
+        "failures": source.failures,
+    }
+    resets = ("a good result that has the value", "a user turn")
+    return Spread("value_flow", source.root, rank, count, threshold, summary[:400], told, resets)
+
+
+def use_of(source: Source, name: str, value: Json, reading: Reading) -> _Use | None:
+    """Tell whether an argument is a value of a bad result."""
+    if is_placeholder(value):
+        return _empty_use(source, name, value)
+    text = str(value).strip()
+    if source.keys and isinstance(value, str) and _has_inside(name, text, reading.role):
+        return _Use(name, excerpt(text), sure=True)
+    if source.texts and isinstance(value, str) and len(text) >= _LEAST_TEXT and _is_data(name, reading):
+        hashed = text_hash(text)
+        if hashed and hashed in source.texts:
+            return _Use(name, excerpt(text), sure=True)
+    return _id_use(source, name, text) if source.values or source.derived else None
+
+
+def is_placeholder(value: Json) -> bool:
+    """Tell whether a value stands for none.
+
+    >>> [is_placeholder(value) for value in (None, "undefined", float("nan"), 0, "no")]
+    [True, True, True, False, False]
+    """
+    if value is None or isinstance(value, str):
+        return (value or "").strip().lower() in PLACEHOLDERS
+    return isinstance(value, float) and value != value  # noqa: PLR0124 - nan alone differs from itself
+
+
+def _id_use(source: Source, name: str, text: str) -> _Use | None:
+    """An argument that is, or has in it, an id of a bad result or of what was made of one."""
+    for found in _DIGITS.findall(text[:_LONG]):
+        hashed = crc32(found.encode())
+        if hashed in source.derived:
+            return _Use(name, excerpt(text), sure=True)
+        if hashed in source.values:
+            return _Use(name, excerpt(text), sure=False)
+    if source.values and crc32(text[:80].encode("utf-8", "surrogatepass")) in source.values:
+        return _Use(name, excerpt(text), sure=False)
+    return None
+
+
+def _empty_use(source: Source, name: str, value: Json) -> _Use | None:
+    """An argument that is a placeholder: of a source, if that had one under this name."""
+    if not source.keys:
+        return None
+    short = normal_name(name)
+    exact = short in source.keys
+    if value is None or value == "":
+        if exact and _ID_KEY.search(short) and not _LINKS.search(short):
+            return _Use(name, "null" if value is None else '""', sure=False)
+        return None
+    if exact or "*" in source.keys or any(len(key) > 1 and short.endswith(key) for key in source.keys):
+        return _Use(name, str(value), sure=str(value).lower() not in ("n/a", "none"))
+    return None
+
+
+def _has_inside(name: str, text: str, role: Role) -> bool:
+    """Whether a path or a short text that changes something has a placeholder where a value should be."""
+    if len(text) > _LONG or role in (Role.LOOK, Role.POLL, Role.THINK):
+        return False
+    if not any(cue in text for cue in _CUES):
+        return False
+    if normal_name(name) in _PROSE:
+        return _IN_PROSE.search(text) is not None and _CODE.search(text) is None
+    return _IN_PATH.fullmatch(text) is not None
+
+
+def _is_data(name: str, reading: Reading) -> bool:
+    """Whether a text is handed on as data, and not told to somebody as what went wrong."""
+    tool = reading.step.tool or ""
+    if reading.role in (Role.LOOK, Role.POLL, Role.THINK) or talk_of(tool) is Talk.DELEGATE:
+        return False
+    return not (_TOLD & set(words_of(tool)) or _TELLS.search(normal_name(name)))
+
+
+def empty_fields(text: str) -> list[str]:
+    """Normal names of fields without a value in a result; `*` when all of it is a placeholder.
+
+    >>> empty_fields('{"customer_id": null, "name": "Ann"}'), empty_fields("undefined"), empty_fields("ok")
+    (['customerid'], ['*'], [])
+    """
+    if len(text) < _TEXT and text.strip(_QUOTES).lower() in PLACEHOLDERS and text.strip(_QUOTES):
+        return ["*"]
+    return list(dict.fromkeys(normal_name(found) for found in _EMPTY_FIELD.findall(text)))[:_KEYS_KEPT]
+
+
+def ids_in(text: str, *, plain: bool = False, only_ids: bool = False) -> list[int]:
+    """32-bit hashes of the ids in a result's fields; `plain`: of all that has digits, too.
+
+    `only_ids`: not of what may be a path, an address or a name.
+
+    >>> len(ids_in('{"error": "gone", "order_id": "ord-88123", "request_id": "7f3a91c2"}'))
+    2
+    """
+    found: dict[int, None] = {}
+    for key, value in _ID_FIELD.findall(text[:_HEAD_CHARS]):
+        if normal_name(key) in VOLATILE or _NO_VALUE.search(key):
+            continue
+        if only_ids and (_PLACE.search(key) or "/" in value or not any(map(str.isdigit, value))):
+            continue
+        found[crc32(value.encode("utf-8", "surrogatepass"))] = None
+        for digits in _DIGITS.findall(value):
+            found[crc32(digits.encode())] = None
+    if plain:
+        for digits in _DIGITS.findall(text[:_LONG]):
+            found[crc32(digits.encode())] = None
+    return list(found)
+
+
+def text_hash(text: str) -> int:
+    """32 bits of the beginning of an error's text; 0 when that is too short to tell it.
+
+    >>> text_hash("Error: model overloaded") == text_hash(" error: model overloaded, try later")
+    True
+    """
+    head = " ".join(text[: 4 * _TEXT].lower().split())[:_TEXT].rstrip(" .,:;")
+    return crc32(head[: _TEXT - 2].encode("utf-8", "surrogatepass")) if len(head) >= _LEAST_TEXT else 0
+
+
+def leaves(arguments: Json) -> Iterator[tuple[str, Json]]:
+    """The plain values of arguments with their names, of the first few levels and of bounded number."""
+    left = _LEAVES
+    todo: list[tuple[str, Json, int]] = [("", arguments, 0)]
+    while todo and left > 0:
+        name, value, depth = todo.pop()
+        if isinstance(value, Mapping):
+            if depth < _DEPTH:
+                todo += [(key, inner, depth + 1) for key, inner in list(value.items())[:_LEAVES]]
+        elif isinstance(value, list):
+            if depth < _DEPTH:
+                todo += [(name, inner, depth + 1) for inner in value[:_LEAVES]]
+        else:
+            left -= 1
+            yield name, value
