@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FLEET = "\x1e"  # begins the keys of scopes that are not one agent's
 _SAID = "\x1dsaid\x1d"  # begins the keys of what was said, in checkpoints
 _FINDING_BYTES = 3072
+_TARGET_CHARS = 200
 
 _Found: TypeAlias = "tuple[str, Finding]"  # under which key it is said, and what
 _MEASURE_AT = frozenset({1, 16, 64})
@@ -321,7 +322,7 @@ class Engine:
                     continue
                 if findings:
                     said_key = scope.session_id if key.of_session else name
-                    told = [self._told(scope, detector_name, finding, step) for finding in findings]
+                    told = [self._told(scope, detector_name, finding, reading) for finding in findings]
                     found += [(said_key, finding) for finding in told if finding is not None]
             except Exception as error:  # noqa: BLE001 - one detector's failure is not the others'
                 self._note(detector_name, error)
@@ -330,12 +331,15 @@ class Engine:
             self._measure(scope)
         return found
 
-    def _told(self, scope: _Scope, name: str, finding: Finding, step: Step) -> Finding | None:
+    def _told(self, scope: _Scope, name: str, finding: Finding, reading: Reading) -> Finding | None:
         """Give a finding its bounds, its sessions, and the mark of a shadow; None where it is switched off.
 
-        Raises `TypeError` for what is no finding.
+        One of a session also says whom its last step asked, so that it can be seen as a part of what befell
+        all who asked there. Raises `TypeError` for what is no finding.
         """
         finding = bounded(finding)
+        if scope.key.of_session and reading.target:
+            finding = bounded(_with_target(finding, reading))
         factory = self._factories[name].of(scope.agent) or self._factories[name]
         shadow = factory.shadow
         if finding.tool is not None and finding.tool in factory.tools:
@@ -343,7 +347,7 @@ class Engine:
             if of_tool is None:
                 return None
             shadow = of_tool
-        if is_unknown_session(step.session_id):
+        if finding.session_id and is_unknown_session(reading.step.session_id):
             finding = without_session(finding)
         changes: dict[str, Any] = {}
         if scope.aliases:
@@ -367,7 +371,8 @@ class Engine:
             self._dirty[_SAID + said_key] = None
             if told is not None:
                 told = bounded(told)
-                findings.append(without_session(told) if is_unknown_session(step.session_id) else told)
+                unknown = told.session_id and is_unknown_session(step.session_id)
+                findings.append(without_session(told) if unknown else told)
         return findings
 
     def _note(self, name: str, error: Exception) -> None:
@@ -507,6 +512,13 @@ def _renamed(scope: _Scope, session_id: str) -> str:
     if scope.key is by_agent:
         return scope_key(session_id, scope.agent)
     return f"{_FLEET}{scope.key.name}{_FLEET}{session_id}"
+
+
+def _with_target(finding: Finding, reading: Reading) -> Finding:
+    """The finding with whom its last step asked, and for what."""
+    step = reading.step
+    asked: dict[str, Json] = {"target": reading.target[:_TARGET_CHARS], "step": step.tool or step.kind.value}
+    return dataclasses.replace(finding, evidence={**finding.evidence, **asked})
 
 
 def _strength(found: _Found) -> tuple[int, int]:

@@ -281,7 +281,7 @@ class RetryStorm:
             "rule": "structural" if hopeless else "transient",
             "count": count,
             "threshold": threshold,
-            "target": endpoint,
+            "endpoint": endpoint,
             "error_class": root,
             "error_classes": dict(line.classes),
             "attempts": len(line.attempts),

@@ -137,7 +137,13 @@ def test_what_a_detector_says_is_bounded() -> None:
     found = feed(judge, loop(1))[0]
     assert (len(found.summary), len(found.session_id)) == (500, 1024)
     assert found.session_id != bounded(replace(long, session_id="i" * 9_999)).session_id
-    assert found.evidence == {"truncated": True, "rule": "mine", "missing": ["result"]}
+    assert found.evidence == {
+        "truncated": True,
+        "rule": "mine",
+        "missing": ["result"],
+        "target": "/read_file",
+        "step": "read_file",
+    }
 
 
 def test_users_of_one_server_whose_sessions_are_unknown_are_no_loop_to_stop() -> None:
