@@ -1,12 +1,17 @@
 """Doom loop: the same call brings the same information, and nothing effective changed in between.
 
-Four shapes: a repeat (one stranger at most in between), an interleaved repeat, a cycle of two to six calls,
-and a sweep over ranges that were read before. What counts as the same is said in `detectors.signature`. A
+Six shapes: a repeat (one stranger at most in between), an interleaved repeat, a cycle of two to six calls,
+a sweep over ranges that were read before, a check that says the same after change upon change, and a remedy
+that does not help. What counts as the same is said in `detectors.signature`; tokens that look random and are
+all that differs from the last time do not count (`detectors.random_ids`). A
 streak ends when the call brings other information, when another call may have changed something
 (`detectors.tool_role`), at a user's turn, in a new run, and after a pause that says "come back later".
 Waiting is not looping until it is: polls, growing gaps and transient errors get more patience. A denied
 call is a repeat and never news. Calls of one model message are one attempt. A late step may add to a streak
 and never ends one.
+
+Loops of the second order: model calls, compactions and runs of an agent that fail in a row with one error.
+The first of the kind that succeeds ends it; what tools do meanwhile does not.
 
 What is missing lowers the verdict: without arguments it is `info`, without results or a known session
 `warning` at most.
@@ -19,9 +24,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from collector.step import Kind, Outcome
+from collector.step import Kind
 from detectors.bounds import is_unknown_session
 from detectors.cycles import Cycles, Laps
+from detectors.effects import Effects, says_failure
 from detectors.evidence import (
     CHANGED,
     DENIED,
@@ -35,6 +41,7 @@ from detectors.evidence import (
     RETURNED,
     TRANSIENT,
     WAITING,
+    information_of,
     unrecorded,
 )
 from detectors.occurrence import (
@@ -50,10 +57,14 @@ from detectors.occurrence import (
 )
 from detectors.pacing import Pacing
 from detectors.protocol import Finding, Severity, finding_id
+from detectors.random_ids import without_random_ids
 from detectors.ranges import Ranges, range_of
+from detectors.remedies import Remedy
+from detectors.result_text import is_transient
 from detectors.role import Role
+from detectors.rows import Row
 from detectors.scope import Recent
-from detectors.signature import Names, call_of, identifiers
+from detectors.signature import Names, call_of, hash64, identifiers
 from detectors.streaks import SPANS_KEPT, Mark, Reported, Spent, Streak
 from detectors.tuning import Tuned
 
@@ -69,7 +80,8 @@ _NEVER = 1 << 30
 _SEVERITIES = tuple(Severity)
 _NOTE, _ALARM, _CONFIRMED = range(3)
 _RUNS_KEPT = 8
-_MODELS_KEPT = 4
+_UNABLE_KEPT = 4
+_MASKED_KEPT = 16
 
 # What goes up and down by itself, as a flaky test or a gauge does, is no cycle; a change that is made and
 # taken back without success is one.
@@ -92,6 +104,10 @@ class DoomLoopConfig:
     call that waits for something, critical at twice as many. `unknown_results`: a warning when no result was
     recorded. `laps`: a warning on a cycle, in laps, critical one later; `waiting_laps` when it waits for
     something. `ranged_reads`: a warning on reads in a row of what was read before, critical at twice as many.
+    `failing_rounds`: a warning on a check that says the same failure, the first included, with a successful
+    change before each; `rounds` when its output tells neither failure nor success; critical at twice as many.
+    `remedies`: a warning on an error that comes back after the same successful call each time; critical two
+    later.
     `window`: occurrences further apart than this many attempts are no streak. `patience_s`: a pause after
     which everything starts anew. `calls_kept`, `seen_kept`: bounds of the state. `shadow`: findings
     are recorded only.
@@ -110,6 +126,9 @@ class DoomLoopConfig:
     laps: int = 3
     waiting_laps: int = 10
     ranged_reads: int = 6
+    failing_rounds: int = 7
+    rounds: int = 10
+    remedies: int = 3
     window: int = 30
     calls_kept: int = 48
     seen_kept: int = 256
@@ -146,7 +165,11 @@ class DoomLoop:
         self._pacing = Pacing()
         self._cycles = Cycles()
         self._ranges = Ranges()
-        self._failing: list[int] = []
+        self._effects = Effects()
+        self._remedy = Remedy()
+        self._masked = Recent[int, int](_MASKED_KEPT)
+        self._unable = Recent[int, Streak](_UNABLE_KEPT)
+        self._unable_ns = 0
 
     def observe(self, reading: Reading) -> Sequence[Finding]:
         """Take one step in; return the streaks that it completed or carried on noticeably."""
@@ -157,12 +180,13 @@ class DoomLoop:
                 return ()
             self._config = self._tuned.of(step.tool)
             return self._late_call(reading) if step.late else self._call(reading)
-        if kind is Kind.MODEL_CALL or kind is Kind.COMPACTION:
-            return self._model(reading)
-        if kind is Kind.USER_TURN and not step.late and not self._is_fed_back(step):
+        if kind is not Kind.USER_TURN:
+            return self._second_order(reading)
+        if not step.late and not self._is_fed_back(step):
             self._pacing.pass_time(step)
             self._enter_run(step)
             self._forget()
+            self._unable.clear()
         return ()
 
     def amend(self, reading: Reading) -> Sequence[Finding]:
@@ -216,7 +240,11 @@ class DoomLoop:
             "pacing": self._pacing.json(),
             "cycles": self._cycles.json(),
             "ranges": self._ranges.json(),
-            "failing": list(self._failing),
+            "effects": self._effects.json(),
+            "remedy": self._remedy.json(),
+            "masked": [[signature, masked] for signature, masked in self._masked.items()],
+            "unable": [[signature, streak.json()] for signature, streak in self._unable.items()],
+            "unable_ns": self._unable_ns,
         }
 
     def restore(self, state: Json) -> None:
@@ -235,7 +263,13 @@ class DoomLoop:
         self._pacing = Pacing.load(saved["pacing"])
         self._cycles = Cycles.load(saved["cycles"])
         self._ranges = Ranges.load(saved["ranges"])
-        self._failing = list(saved["failing"])
+        self._effects = Effects.load(saved["effects"])
+        self._remedy = Remedy.load(saved["remedy"])
+        for signature, masked in saved["masked"]:
+            self._masked.put(signature, masked)
+        for signature, streak in saved["unable"]:
+            self._unable.put(signature, Streak.load(streak))
+        self._unable_ns = saved["unable_ns"]
 
     def _enter_run(self, step: Step) -> None:
         """A run that was never seen ends the streaks of the runs before it."""
@@ -253,6 +287,8 @@ class DoomLoop:
         """A new beginning: what was done before is no measure any more."""
         self._settle()
         self._seen.clear()
+        self._effects.clear()
+        self._remedy.clear()
 
     def _settle(self) -> None:
         """Something changed: streaks end here."""
@@ -283,41 +319,58 @@ class DoomLoop:
             now.information = streak.information
         elif streak is not None and was_unrecorded(now.flags, streak):
             streak.information = now.information
+        elif now.flags & FAILED or (streak and streak.information != now.information):
+            self._overlook_random_ids(reading, now, streak)
         streak = self._end_or_keep(now, streak)
         if streak is not None:
             now.flags |= patience_of(now)
         if now.flags & (NO_ARGUMENTS | NO_RESULT):
             self._incomplete.put(step.step_id, value=True)
         self._ids = identifiers(now.body) if now.body else ()
-        findings = [*self._cycle(now), *self._sweep(now, reading.names)]
+        findings = [*self._cycle(now), *self._sweep(now, reading.names), *self._outcome(now)]
         findings.extend(self._repeat(now, streak) if streak is not None else self._begin(now))
         return findings
 
-    def _model(self, reading: Reading) -> Sequence[Finding]:
-        """Account for a model call or a compaction, and follow those that keep failing.
+    def _overlook_random_ids(self, reading: Reading, now: Occurrence, streak: Streak | None) -> None:
+        """Take a result for the one before when only tokens that look random differ, back to back."""
+        masked = without_random_ids(now.body) if now.body is not None else None
+        if masked is None:
+            return
+        makes_things = now.role is Role.CHANGE or reading.names.delegates
+        shape = information_of(now.call, now.flags, masked, makes_things=makes_things)
+        signature, turn = now.call.signature, self._pacing.turn
+        if streak is not None and turn - streak.turn <= 1 and self._masked.get(signature) == shape:
+            now.information = streak.information
+        self._masked.put(signature, shape)
 
-        Each failure makes the context longer that made it fail: a loop of the second order.
+    def _second_order(self, reading: Reading) -> Sequence[Finding]:
+        """Account for a model call, compaction or run of this agent, and follow those that keep failing.
+
+        Each failure makes the context longer that made it fail, or costs a whole run. Runs that overlap are
+        one attempt.
         """
         step = reading.step
         self._config = self._tuned.base
-        self._pacing.pass_time(step)
-        self._spent = self._spent.plus_model(step)
-        failed = step.outcome in (Outcome.ERROR, Outcome.SOFT_ERROR)
-        if step.late or not (failed or self._failing):
+        if step.kind is not Kind.AGENT_RUN:
+            self._pacing.pass_time(step)
+            self._spent = self._spent.plus_model(step)
+        if step.late or not (reading.failed or len(self._unable)):
             return ()
         now = occurrence_of(reading)
         signature = now.call.signature
-        if not failed:
-            if signature in self._failing:
-                self._failing.remove(signature)
-                self._streaks.pop(signature)
+        if not reading.failed:
+            self._unable.pop(signature)
             return ()
+        if step.kind is Kind.AGENT_RUN:
+            if step.start_ns < self._unable_ns:
+                return ()
+            self._unable_ns = step.end_ns
         self._pacing.attempt += 1
-        if signature not in self._failing:
-            self._failing = [*self._failing, signature][-_MODELS_KEPT:]
-        streak = self._streaks.touch(signature)
+        streak = self._unable.touch(signature)
         if streak is None or streak.information != now.information:
-            return self._begin(now)
+            self._unable.put(signature, self._streak_of(now))
+            return ()
+        streak.turn = self._pacing.turn
         now.flags |= patience_of(now)
         return self._repeat(now, streak)
 
@@ -353,8 +406,12 @@ class DoomLoop:
 
     def _begin(self, now: Occurrence) -> Sequence[Finding]:
         """A first occurrence."""
+        self._streaks.put(now.call.signature, self._streak_of(now))
+        return ()
+
+    def _streak_of(self, now: Occurrence) -> Streak:
         pacing = self._pacing
-        streak = Streak(
+        return Streak(
             now.information,
             now.flags,
             now.mark,
@@ -365,8 +422,6 @@ class DoomLoop:
             pacing.idle_ns,
             1 if now.flags & NO_RESULT else 0,
         )
-        self._streaks.put(now.call.signature, streak)
-        return ()
 
     def _repeat(self, now: Occurrence, streak: Streak) -> Sequence[Finding]:
         """Count an occurrence of a call that was made before."""
@@ -532,6 +587,66 @@ class DoomLoop:
         }
         evidence |= self._common(now, sweep.onset, 0, 0)
         return [_finding(now, sweep.first, sweep.reported, sweep.again, (summary, evidence))]
+
+    def _outcome(self, now: Occurrence) -> Sequence[Finding]:
+        """Follow what changes and remedies bring about, and say when it is nothing."""
+        flags = now.flags
+        if flags & (FAILED | DENIED):
+            # Whether changes help a check that fails is another question: here it is no more of this one.
+            self._effects.forget(now.call.signature)
+            return () if flags & DENIED else self._after_remedy(now)
+        if now.role in _ASIDE:
+            return ()
+        changes = now.role is Role.CHANGE
+        self._remedy.succeeded(key_of(now), acts=changes or now.role is Role.OTHER)
+        if changes and not flags & NOOP:
+            self._effects.changed()
+        if now.role is not Role.OTHER or flags & (NOOP | NO_ARGUMENTS):
+            return ()
+        return self._after_change(now)
+
+    def _after_remedy(self, now: Occurrence) -> Sequence[Finding]:
+        if now.body is None or is_transient(now.body):
+            self._remedy.clear()
+            return ()
+        error = hash64(f"{now.step.tool}\x1e{now.information}")
+        row = self._remedy.failed(error, now.step, self._spent)
+        if row is None:
+            return ()
+        limit = self._config.remedies
+        summary = f"{now.step.tool}: the same error {row.count} times, after the same remedy each time"
+        return self._say_row("remedy", now, row, (limit, limit + 2), summary)
+
+    def _after_change(self, now: Occurrence) -> Sequence[Finding]:
+        config = self._config
+        row = self._effects.check(now.call.signature, now.information, now.step, self._spent)
+        if row is None or now.body is None or row.count < min(config.failing_rounds, config.rounds):
+            return ()
+        failing = says_failure(now.body)
+        if failing is False:
+            return ()
+        limit = config.failing_rounds if failing else config.rounds
+        summary = f"{now.step.tool}: the same outcome {row.count} times, with a change before each"
+        return self._say_row("no_effect", now, row, (limit, 2 * limit), summary)
+
+    def _say_row(
+        self, rule: str, now: Occurrence, row: Row, limits: tuple[int, int], summary: str
+    ) -> Sequence[Finding]:
+        limit, confirm = limits
+        rank = _CONFIRMED if row.count >= confirm else _ALARM if row.count >= limit else -1
+        rank = min(rank, _ceiling(now, now.flags, 0))
+        if row.first is None or not row.reported.due(rank, row.count):
+            return ()
+        evidence: dict[str, Json] = {
+            "rule": rule,
+            "count": row.count,
+            "threshold": confirm if row.count >= confirm else limit,
+            "call": f"{now.call.signature:016x}",
+            "information": f"{now.information:016x}",
+            "span_ids": list(row.spans),
+        }
+        evidence |= self._common(now, row.onset, now.flags, 0)
+        return [_finding(now, row.first, row.reported, row.count, (summary, evidence))]
 
     def _common(self, now: Occurrence, onset: Spent, flags: int, unknown: int) -> Mapping[str, Json]:
         """Evidence that every finding has."""

@@ -228,7 +228,7 @@ def edits_between_runs() -> Stream:
 
 def heredocs_between_runs() -> Stream:
     stream = Stream()
-    for n in range(12):
+    for n in range(6):
         stream.call("bash", {"command": f"cat > fix.py <<'EOF'\nx = {n}\nEOF"}, ok="")
         stream.call("bash", {"command": "python reproduce.py"}, ok="still wrong")
     return stream
