@@ -23,10 +23,12 @@ from detectors.flail import Flail, FlailConfig
 from detectors.fleet_storm import FleetStorm, FleetStormConfig
 from detectors.hallucinated_call import HallucinatedCall, HallucinatedCallConfig
 from detectors.keys import Key, by_agent, by_service_agent, by_session, by_target
+from detectors.known_dead_call import KnownDeadCall, KnownDeadCallConfig
 from detectors.no_progress import NoProgress, NoProgressConfig
 from detectors.parameter_drift import ParameterDrift, ParameterDriftConfig
 from detectors.retry_storm import RetryStorm, RetryStormConfig
 from detectors.schema_drift import SchemaDrift, SchemaDriftConfig
+from detectors.soft_failure import SoftFailure, SoftFailureConfig
 from detectors.tool_policy import ToolPolicy
 from detectors.tuning import Tuned
 
@@ -69,6 +71,7 @@ BUILT_IN: Mapping[str, Kind] = {
         DuplicateSideEffectConfig, DuplicateSideEffect, finds=("duplicate_side_effect",), key=by_session
     ),
     "flail": Kind(FlailConfig, Flail, finds=("flail",)),
+    "known_dead_call": Kind(KnownDeadCallConfig, KnownDeadCall, finds=("known_dead_call",)),
     "no_progress": Kind(NoProgressConfig, NoProgress, finds=("no_progress",)),
     "retry_storm": Kind(RetryStormConfig, RetryStorm, finds=("retry_storm",)),
     "hallucinated_call": Kind(
@@ -78,6 +81,7 @@ BUILT_IN: Mapping[str, Kind] = {
     "dependency_missed": Kind(DependencyMissedConfig, DependencyMissed, finds=("dependency_missed",)),
     "schema_drift": Kind(SchemaDriftConfig, SchemaDrift, finds=("schema_drift",), key=by_service_agent),
     "fleet_retry_storm": Kind(FleetStormConfig, FleetStorm, finds=("retry_storm",), key=by_target),
+    "soft_failure": Kind(SoftFailureConfig, SoftFailure, finds=("soft_failure",)),
 }
 
 

@@ -15,7 +15,7 @@ from detectors.role import Role
 from detectors.signature import Call, Names, call_of, hash64, names_for
 from detectors.soft_text import SoftFailure, soft_failure_in
 from detectors.tool_policy import DEFAULT_POLICY, ToolPolicy
-from detectors.tool_role import role_of
+from detectors.tool_role import role_of, role_of_name
 
 if TYPE_CHECKING:
     from collector.step import Step
@@ -142,7 +142,7 @@ class Reading:
             or not step.result
         ):
             return None
-        return soft_failure_in(step.result, step.tool, self.role)
+        return soft_failure_in(step.result, self.role, shell=role_of_name(step.tool or "") is None)
 
     @property
     def went_wrong(self) -> bool:
