@@ -1,4 +1,4 @@
-"""From an error's text to a verdict: rules first, then nobody."""
+"""From an error's text to a verdict: rules first, the text model for what no rule knows, then nobody."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Final
 
 from detectors.errors.kinds import ErrorClass, Nature, Verdict, verdict_of
+from detectors.errors.model import shipped
 from detectors.errors.rules import first_match
-from detectors.errors.subject import bounded, focus, subject_of
+from detectors.errors.subject import Subject, bounded, focus, subject_of
 
 _REMEMBERED: Final = 4096  # messages; each at most 4,003 characters
 
@@ -37,7 +38,15 @@ def _classify(text: str, tool: str | None) -> Verdict:
     if found is not None:
         rule, error_class = found
         return verdict_of(error_class, "rule", rule.name, rule.confidence)
-    return verdict_of(ErrorClass.UNKNOWN, "none", "", 0.0)
+    return _guess(subject_of(ends, tool))
+
+
+def _guess(subject: Subject) -> Verdict:
+    model = shipped()
+    guess, confidence = model.judge(subject)
+    if confidence < model.minimum:
+        return verdict_of(ErrorClass.UNKNOWN, "none", "", confidence)
+    return verdict_of(guess, "model", "", confidence)
 
 
 def is_transient(verdict: Verdict) -> bool:

@@ -98,9 +98,13 @@ def _worth_asking(lower: str) -> int:
     return asked
 
 
-def first_match(subject: Subject) -> tuple[Rule, ErrorClass] | None:
-    """The first rule that decides, and what it says."""
-    asked = _worth_asking(subject.lower)
+def first_match(subject: Subject, without: int = 0) -> tuple[Rule, ErrorClass] | None:
+    """The first rule that decides, and what it says.
+
+    `without` has the bits of rules that are not asked, by their place in `RULES`: an evaluation leaves out
+    those that only the messages at hand support.
+    """
+    asked = _worth_asking(subject.lower) & ~without
     while asked:
         lowest = asked & -asked
         asked ^= lowest
