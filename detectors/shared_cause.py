@@ -56,6 +56,7 @@ _HOST = re.compile(
     """,
     re.IGNORECASE,
 )
+_COUNTS = re.compile(r"\b\d+ (?:\w+ )?(?:failed|passed|failures?|passing|failing)\b")
 _SOURCE = re.compile(
     r"\.(?:py|pyx|js|jsx|ts|tsx|go|rs|c|cc|cpp|h|java|rb|php|sh|sql|html?|css|json|ya?ml|md|txt):"
 )
@@ -183,7 +184,7 @@ class SharedCause:
         step = reading.step
         named = self._named(step, text)
         keys = [named] if named else []
-        if error_class in _OWN:
+        if error_class in _OWN or _COUNTS.search(text):
             return keys
         if error_class in _OUTER:
             keys += [f"host:{host}" for host in sorted(hosts_in(text))[:2]]

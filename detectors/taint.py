@@ -162,9 +162,10 @@ class Taint:
         hashes = [crc32(value.encode()) for value in _DIGITS.findall(head)]
         for value in hashes:
             seen.put(value, value=True)
-        for source in self._sources if hashes else ():
-            if source.values:
-                source.values = [value for value in source.values if value not in hashes]
+        if any(source.values for source in self._sources):
+            good = {*hashes, *ids_in(head)}
+            for source in self._sources:
+                source.values = [value for value in source.values if value not in good]
         for cue in _CUES:
             if cue in head:
                 break
