@@ -31,7 +31,7 @@ from detectors.pacing import Pacing
 from detectors.perturbations import Perturbed, Tries
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.result_text import is_opaque
-from detectors.role import Role
+from detectors.role import Role, words
 from detectors.rounds import Rounds
 from detectors.scope import Recent
 from detectors.streaks import Mark, Reported, Spent
@@ -54,7 +54,16 @@ _SEEN_KEPT: Final = 256
 _SHOWN_PARAMETERS: Final = 3
 _EMPTY_CHARS: Final = 160
 _LONG_CHARS: Final = 16
+_LONG_LINES: Final = 4
 _ASIDE = (Role.WAIT, Role.THINK)
+_SEARCHES: Final = words("grep egrep fgrep rg ag diff cmp test [ which pgrep find")
+_CHECKERS: Final = words(
+    """
+    pytest py.test unittest nose2 tox nox pylint flake8 ruff mypy pyright bandit black isort eslint tsc jest
+    vitest mocha playwright npm yarn pnpm npx go cargo mix rspec rake make ctest phpunit mvn gradle dotnet
+    shellcheck golangci-lint rubocop runtests.py manage.py
+    """
+)
 _EMPTY: Final = re.compile(
     r"(?i)[\W_]*(?:null|none|nil|empty|undefined|n/?a)?[\W_]*$"
     r"|.*\b(?:no|0|zero|not any|nothing|without)\b[^.\n]{0,40}\b(?:match\w*|results?|rows?|records?"
@@ -209,9 +218,13 @@ class Flail:
         self._config = self._tuned.of(step.tool)
         if not reading.failed and is_empty(reading.body):
             return self._uninformed(reading, f"{step.tool}\x1fempty", nothing=True)
-        if reading.went_wrong:
+        if reading.failed or (reading.soft is not None and not self._goes_on(reading)):
             return self._failure(reading)
         return () if step.late else self._success(reading)
+
+    def _goes_on(self, reading: Reading) -> bool:
+        """Whether a success that reads as an error has more to say, and not what was said before."""
+        return (reading.body or "").count("\n") >= _LONG_LINES and reading.information not in self._seen
 
     def _success(self, reading: Reading) -> Sequence[Finding]:
         """A call that brought something, or changed something."""
@@ -259,7 +272,7 @@ class Flail:
         """A call that went wrong."""
         found = self._round(reading) if self._edits and reading.role is not Role.CHANGE else ()
         family = reading.family
-        if family is None or not reading.call.known:
+        if family is None or not reading.call.known or _answers(reading):
             return found
         step, call = reading.step, reading.call
         tool = step.tool or ""
@@ -287,24 +300,22 @@ class Flail:
     def _judge_errors(self, reading: Reading, streak: Perturbed, tries: Tries) -> Sequence[Finding]:
         config, distinct = self._config, len(streak.since)
         limit = config.transient_errors if _goes_away(reading) else config.errors
-        alarm = distinct >= limit - 1 and streak.count >= limit
-        alarm = alarm or streak.total >= config.errors_in_all
-        if not alarm or tries.rate() >= config.hit_rate:
+        at_once = distinct >= limit - 1 and streak.recent >= limit
+        in_all = len(streak.tried) >= limit and streak.count >= max(limit, config.errors_in_all)
+        if not (at_once or in_all) or tries.rate() >= config.hit_rate:
             return ()
-        confirmed = max(distinct, streak.total) >= config.perturbations
-        count = max(streak.count, streak.total)
+        confirmed = len(streak.tried) >= config.perturbations
         what = streak.template[:80] or "an error without text"
-        summary = (
-            f"{reading.step.tool}: {count} attempts with other arguments, the same error each time: {what}"
-        )
+        tool = reading.step.tool
+        summary = f"{tool}: {streak.count} attempts with other arguments, the same error each time: {what}"
         more: dict[str, Json] = {
             "rule": "same_error",
-            "threshold": limit if distinct >= limit else config.errors_in_all,
+            "threshold": limit if at_once else max(limit, config.errors_in_all),
             "error": streak.template,
             "hit_rate": round(tries.rate(), 3),
         }
         rank = _CONFIRMED if confirmed else _ALARM
-        return self._say(reading, streak, (rank, count), summary, more)
+        return self._say(reading, streak, (rank, streak.count), summary, more)
 
     def _uninformed(self, reading: Reading, key: str, *, nothing: bool) -> Sequence[Finding]:
         """A success that says nothing new: an information that was there before, or none at all."""
@@ -374,7 +385,7 @@ class Flail:
         return streak
 
     def _place(self, streak: Perturbed) -> None:
-        if not streak.count and not streak.total:
+        if not streak.count:
             streak.onset = self._spent
         streak.attempt, streak.turn = self._pacing.attempt, self._pacing.turn
 
@@ -398,7 +409,7 @@ class Flail:
         evidence: dict[str, Json] = {
             **more,
             "count": count,
-            "perturbations": max(len(streak.since), streak.total),
+            "perturbations": len(streak.tried),
             "parameters": list(moving),
             "values": values,
             "entropy": entropy,
@@ -443,6 +454,17 @@ def _goes_away(reading: Reading) -> bool:
     """Whether an error may go away by itself: then other arguments are not what it asks for."""
     verdict = reading.verdict
     return verdict is not None and verdict.retry and not verdict.change_arguments
+
+
+def _answers(reading: Reading) -> bool:
+    """Whether a shell's failure is what its program found: checkers and searches fail by design."""
+    tool, operation = reading.step.tool or "", reading.operation
+    if role_of_name(tool) is not None or operation == tool:
+        return False
+    program = operation.removeprefix(f"{tool}:").partition(" ")[0]
+    if program in _SEARCHES:
+        return not reading.error_text.strip() or is_empty(reading.error_text)
+    return program in _CHECKERS and failing_set_in(reading.error_text).wrong is not None
 
 
 def _has_coordinates(reading: Reading) -> bool:

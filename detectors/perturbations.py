@@ -37,8 +37,8 @@ class Tries:
 class Perturbed:
     """Attempts with one outcome: one error family, or one information.
 
-    `since` holds the distinct calls since the last diagnosis or new information, `count` the attempts since
-    then, `total` the distinct calls of the streak. `named` is what the error named so far, `low` the fewest
+    `tried` holds the distinct calls of the streak and `count` its attempts; `since` and `recent` are the same
+    since the last diagnosis or new information. `named` is what the error named so far, `low` the fewest
     things that it counted. `attempt` and `turn` are the place of the latest one.
     """
 
@@ -49,7 +49,8 @@ class Perturbed:
     churn: Churn
     since: list[int] = field(default_factory=list)
     count: int = 0
-    total: int = 0
+    recent: int = 0
+    tried: list[int] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
     low: int | None = None
     template: str = ""
@@ -59,7 +60,7 @@ class Perturbed:
     def names_more(self, named: tuple[int, ...], amount: int | None) -> bool:
         """Take in what an error names and counts; tell whether it named something new, or counted fewer."""
         new = [what for what in named if what not in self.named]
-        first = not self.count and not self.total
+        first = not self.count
         self.named = [*self.named, *new][-_NAMED_KEPT:]
         lower = amount is not None and (self.low is None or amount < self.low)
         if lower:
@@ -69,9 +70,11 @@ class Perturbed:
     def add(self, signature: int, arguments: Json, mark: Mark) -> None:
         """Take in one attempt."""
         self.count += 1
+        self.recent += 1
         if signature not in self.since:
             self.since = [*self.since, signature][-SIGNATURES_KEPT:]
-            self.total += 1
+        if signature not in self.tried:
+            self.tried = [*self.tried, signature][-SIGNATURES_KEPT:]
         self.churn.add(arguments)
         self.spans.append(mark.span_id)
         if len(self.spans) > SPANS_KEPT:
@@ -80,7 +83,7 @@ class Perturbed:
     def begin_anew(self) -> None:
         """Something was learned: what follows is counted from here."""
         self.since = []
-        self.count = 0
+        self.recent = 0
 
     def json(self) -> Json:
         """The streak for a checkpoint; `load` reads it."""
@@ -92,7 +95,8 @@ class Perturbed:
             self.churn.json(),
             list(self.since),
             self.count,
-            self.total,
+            self.recent,
+            list(self.tried),
             list(self.named),
             self.low,
             self.template,
@@ -112,7 +116,8 @@ class Perturbed:
             list(state[5]),
             *state[6:8],
             list(state[8]),
-            *state[9:11],
-            list(state[11]),
-            Reported(*state[12]),
+            list(state[9]),
+            *state[10:12],
+            list(state[12]),
+            Reported(*state[13]),
         )

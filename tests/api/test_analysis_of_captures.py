@@ -1,4 +1,4 @@
-"""What the analyzer says of real recordings: the loop is a doom loop, the healthy tool is left alone."""
+"""What the analyzer says of real recordings: loops are doom loops, guesses a flail, the healthy tool is quiet."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from detectors.protocol import Finding, Severity
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "tests/testdata/captures", ROOT.parent / "shared/captures")
 LOOPING = "fetch_page"
+FLAILING = "run_query"
 HEALTHY = "get_weather"
 IDENTICAL = 6
+VARIED = 6
 
 
 def captures() -> list[Path]:
@@ -67,5 +69,23 @@ def test_the_first_alarm_on_the_looping_tool_is_doom_loop_and_the_healthy_tool_h
         assert all("arguments" in str(note.evidence["missing"]) for note in notes)
 
 
+GUESSING = [
+    folder
+    for folder in SCENARIO
+    if (meta := json.loads((folder / "meta.json").read_text()))["arguments_recorded"]
+    and sum(call["name"] == FLAILING for call in meta["expected_tool_calls"]) == VARIED
+]
+
+
+@pytest.mark.parametrize("folder", GUESSING, ids=name)
+def test_the_first_alarm_on_the_tool_that_is_called_with_guesses_is_flail(folder: Path) -> None:
+    alarms = [finding for finding in findings(folder) if finding.severity is not Severity.INFO]
+    flails = [finding for finding in alarms if is_about(finding, FLAILING)]
+    assert [finding.kind for finding in flails][:1] == ["flail"]
+    assert flails[0].occurrences <= VARIED
+    assert not [finding for finding in alarms if is_about(finding, HEALTHY)]
+
+
 def test_there_are_captures_of_the_scenario() -> None:
     assert len(SCENARIO) > 100
+    assert len(GUESSING) > 100
