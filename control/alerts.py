@@ -2,6 +2,9 @@
 
 An alert belongs to one finding, and its id is made from the finding's. Later revisions of the finding
 update it and send nothing; a critical revision after somebody resolved it is a new episode.
+
+When a target fails for a whole fleet, one alert says so, and those of the sessions that suffer from it are
+covered by that one: they are kept and listed, page nobody, and end with it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ import orjson
 from control.breakers import EXPIRY, Actor
 from control.findings import finding_from_json
 from detectors.protocol import Finding, Severity
+
+_COVERED: Final = frozenset({"doom_loop", "retry_storm", "flail", "no_progress"})
+_COVER_NS: Final = 600_000_000_000
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,15 +44,18 @@ class AlertEvent(StrEnum):
     UPDATE = "update"
     RESOLVE = "resolve"
     EXPIRE = "expire"
+    COVER = "cover"
 
 
 ALERT_TRANSITIONS: Final[Mapping[tuple[AlertState | None, AlertEvent], AlertState]] = MappingProxyType(
     {
         (None, AlertEvent.FIRE): AlertState.FIRING,
+        (None, AlertEvent.COVER): AlertState.FIRING,
         (AlertState.FIRING, AlertEvent.UPDATE): AlertState.FIRING,
         (AlertState.FIRING, AlertEvent.RESOLVE): AlertState.RESOLVED,
         (AlertState.FIRING, AlertEvent.EXPIRE): AlertState.RESOLVED,
         (AlertState.RESOLVED, AlertEvent.FIRE): AlertState.FIRING,
+        (AlertState.RESOLVED, AlertEvent.COVER): AlertState.FIRING,
         (AlertState.RESOLVED, AlertEvent.UPDATE): AlertState.RESOLVED,
     }
 )
@@ -66,7 +75,7 @@ class Alert:
     """One alert as it stands. `finding` is the newest revision; times are unix ns.
 
     `episode` counts how often it fired; `resolved_by` and `note` say who ended it and why; `breaker_ids` are
-    the breakers that its finding opened.
+    the breakers that its finding opened. `covered_by` is the fleet-wide alert that speaks for this one.
     """
 
     id: str
@@ -79,6 +88,7 @@ class Alert:
     resolved_by: Actor | None = None
     note: str = ""
     breaker_ids: tuple[str, ...] = ()
+    covered_by: str = ""
 
 
 def alert_id(finding_id: str) -> str:
@@ -109,13 +119,14 @@ def from_json(payload: str) -> Alert:
 def take_finding(
     tx: Transaction, finding: Finding, breaker_ids: tuple[str, ...], now_ns: int
 ) -> tuple[Alert, AlertEvent] | None:
-    """Fire or update the alert of a finding; None when it has none and needs none."""
+    """Fire, cover or update the alert of a finding; None when it has none and needs none."""
     before = _fetch(tx, alert_id(finding.id))
     critical = finding.severity is Severity.CRITICAL
     if before is None:
         if not critical:
             return None
-        event = AlertEvent.FIRE
+        cover = _cover_of(tx, finding)
+        event = AlertEvent.COVER if cover else AlertEvent.FIRE
         after = Alert(
             id=alert_id(finding.id),
             state=_after(None, event),
@@ -124,10 +135,14 @@ def take_finding(
             fired_at=now_ns,
             updated_at=now_ns,
             breaker_ids=breaker_ids,
+            covered_by=cover,
         )
     else:
         fires = critical and before.state is AlertState.RESOLVED
-        event = AlertEvent.FIRE if fires else AlertEvent.UPDATE
+        cover = _cover_of(tx, finding) if fires else before.covered_by
+        event = AlertEvent.UPDATE
+        if fires:
+            event = AlertEvent.COVER if cover else AlertEvent.FIRE
         after = replace(
             before,
             state=_after(before.state, event),
@@ -139,9 +154,31 @@ def take_finding(
             resolved_by=None if fires else before.resolved_by,
             note="" if fires else before.note,
             breaker_ids=tuple(dict.fromkeys((*before.breaker_ids, *breaker_ids))),
+            covered_by=cover,
         )
     _store(tx, after, event)
     return after, event
+
+
+def covers(fleet: Finding, finding: Finding) -> bool:
+    """Tell whether a fleet-wide finding speaks for one of a session.
+
+    It does when both ask the same target for the same thing (any, when the target itself is in trouble), for
+    the same service, while the storm goes on. A storm is said again when it has doubled, so that one which
+    was said last after an hour is not over an hour later.
+    """
+    storm, one = fleet.evidence, finding.evidence
+    if not storm.get("fleet") or not finding.session_id or finding.kind not in _COVERED:
+        return False
+    if not one.get("target") or storm.get("target") != one["target"]:
+        return False
+    if storm.get("rule") != "transient" and storm.get("step") != one.get("step"):
+        return False
+    services = storm.get("services")
+    if isinstance(services, list) and services and finding.service not in services:
+        return False
+    lasted = fleet.detected_at - fleet.started_at
+    return -_COVER_NS <= finding.detected_at - fleet.detected_at <= max(_COVER_NS, lasted * 3 // 2)
 
 
 def resolve(tx: Transaction, alert_id: str, actor: Actor, note: str, now_ns: int) -> Alert:
@@ -160,7 +197,11 @@ def expire(tx: Transaction, unchanged_since_ns: int, limit: int, now_ns: int) ->
     ).fetchall()
     old = [from_json(row["payload"]) for row in rows]
     note = "nothing new for long"
-    return [_end(tx, alert, AlertEvent.EXPIRE, EXPIRY, note=note, now_ns=now_ns) for alert in old]
+    ended: dict[str, Alert] = {}
+    for alert in old:
+        if alert.covered_by not in ended:  # else it has ended with that one
+            ended[alert.id] = _end(tx, alert, AlertEvent.EXPIRE, EXPIRY, note=note, now_ns=now_ns)
+    return list(ended.values())
 
 
 def list_alerts(
@@ -207,7 +248,32 @@ def _end(tx: Transaction, before: Alert, event: AlertEvent, actor: Actor, *, not
         note=note,
     )
     _store(tx, after, event)
+    if after.finding.evidence.get("fleet"):
+        _end_covered(tx, after, event, actor, now_ns)
     return after
+
+
+def _end_covered(tx: Transaction, cover: Alert, event: AlertEvent, actor: Actor, now_ns: int) -> None:
+    """End the alerts that an alert spoke for."""
+    rows = tx.execute(
+        "SELECT payload FROM alerts WHERE state = ? AND json_extract(payload, '$.covered_by') = ?",
+        (AlertState.FIRING.value, cover.id),
+    ).fetchall()
+    for row in rows:
+        _end(tx, from_json(row["payload"]), event, actor, note=f"ended with {cover.id}", now_ns=now_ns)
+
+
+def _cover_of(tx: Transaction, finding: Finding) -> str:
+    """The firing fleet-wide alert that speaks for a finding; empty when there is none."""
+    if not finding.session_id:
+        return ""
+    rows = tx.execute(
+        "SELECT payload FROM alerts WHERE state = ? AND session_id = '' ORDER BY seq DESC",
+        (AlertState.FIRING.value,),
+    ).fetchall()
+    return next(
+        (alert.id for row in rows if covers((alert := from_json(row["payload"])).finding, finding)), ""
+    )
 
 
 def _fetch(tx: Transaction, alert_id: str) -> Alert | None:

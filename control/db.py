@@ -123,6 +123,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE identity (id TEXT NOT NULL) STRICT;
     INSERT INTO identity (id) VALUES (lower(hex(randomblob(16))));
     """,
+    # Alerts of a whole fleet belong to no session; every alert of a session looks for them.
+    """
+    CREATE INDEX alerts_of_fleet ON alerts (state, seq) WHERE session_id = '';
+    """,
 )
 """Forward only: number N brings a file from `user_version` N-1 to N. Released ones are never edited."""
 

@@ -205,6 +205,8 @@ class Control:
         tx.after_commit(lambda: self._report(finding, found_ns, changed, event))
 
     def _announce(self, tx: Transaction, alert: Alert) -> None:
+        if alert.covered_by:
+            return
         told = notice(alert, breakers_of(tx, alert.finding.session_id, alert.finding.id))
         for name, notifier in self._notifiers.items():
             message = Message(id=message_id(alert), type=told.type, body=notifier.render(told))

@@ -64,6 +64,7 @@ class AlertOut(BaseModel):
     resolved_by: str | None
     note: str
     breaker_ids: list[str]
+    covered_by: str = Field(description="The fleet-wide alert that speaks for this one, else empty.")
     finding: FindingOut
     deliveries: list[DeliveryOut]
 
@@ -154,6 +155,7 @@ def _alert_out(connection: sqlite3.Connection, alert: Alert) -> AlertOut:
         resolved_by=alert.resolved_by.id if alert.resolved_by else None,
         note=alert.note,
         breaker_ids=list(alert.breaker_ids),
+        covered_by=alert.covered_by,
         finding=finding_out(alert.finding),
         deliveries=[_delivery_out(delivery) for delivery in list_deliveries(connection, alert.id)],
     )

@@ -140,6 +140,7 @@ def test_the_table_of_transitions_knows_every_state_that_it_leads_to() -> None:
         (None, AlertEvent.RESOLVE),
         (None, AlertEvent.EXPIRE),
         (AlertState.FIRING, AlertEvent.FIRE),
+        (AlertState.FIRING, AlertEvent.COVER),
         (AlertState.RESOLVED, AlertEvent.RESOLVE),
         (AlertState.RESOLVED, AlertEvent.EXPIRE),
     }
