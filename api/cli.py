@@ -119,6 +119,23 @@ def analyze(
 
 
 @app.command()
+def classify(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON lines with id, message and tool; - is standard input")
+    ],
+) -> None:
+    """Say of error messages why the calls failed and what would help.
+
+    Prints one JSON line a message. Ends with status 0; 2 when a line could not be read.
+    """
+    from api.classify import classify_file as run
+
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})  # as for analyze
+    raise typer.Exit(run(path, sys.stdout, sys.stderr))
+
+
+@app.command()
 def demo(
     *,
     seconds: Annotated[int, typer.Option(min=10, max=60, help="How long the fleet runs at most")] = 40,

@@ -49,6 +49,11 @@ def _guess(subject: Subject) -> Verdict:
     return verdict_of(guess, "model", "", confidence)
 
 
+def forget() -> None:
+    """Drop the remembered verdicts: for those who measure."""
+    _classify.cache_clear()
+
+
 def is_transient(verdict: Verdict) -> bool:
     """Tell whether the failure may go away by itself.
 
