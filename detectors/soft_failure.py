@@ -2,7 +2,7 @@
 
 What counts as such is said in `detectors.soft_text`: an error page, truncated JSON, a wrapped `isError`, a
 status of 400 or more, "timed out" and its like in a short text. Each is a note, once a tool; `in_a_row` of
-them from one tool, with no good result of it in between, are a `warning`: dashboards count these as successes.
+them from one tool, with no good result of it in between, are a `warning`: dashboards count them as good.
 
 >>> from collector.step import Kind, Outcome, Step
 >>> from detectors.reading import Reading
