@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
 from detectors.cascade import Cascade, CascadeConfig
+from detectors.context_spiral import ContextSpiral, ContextSpiralConfig
 from detectors.dependency_missed import DependencyMissed, DependencyMissedConfig
 from detectors.doom_loop import DoomLoop, DoomLoopConfig
 from detectors.duplicate_side_effect import DuplicateSideEffect, DuplicateSideEffectConfig
@@ -25,6 +26,7 @@ from detectors.hallucinated_call import HallucinatedCall, HallucinatedCallConfig
 from detectors.keys import Key, by_agent, by_service_agent, by_session, by_target
 from detectors.known_dead_call import KnownDeadCall, KnownDeadCallConfig
 from detectors.no_progress import NoProgress, NoProgressConfig
+from detectors.oversized_result import OversizedResult, OversizedResultConfig
 from detectors.parameter_drift import ParameterDrift, ParameterDriftConfig
 from detectors.retry_storm import RetryStorm, RetryStormConfig
 from detectors.schema_drift import SchemaDrift, SchemaDriftConfig
@@ -73,6 +75,8 @@ BUILT_IN: Mapping[str, Kind] = {
     "flail": Kind(FlailConfig, Flail, finds=("flail",)),
     "known_dead_call": Kind(KnownDeadCallConfig, KnownDeadCall, finds=("known_dead_call",)),
     "no_progress": Kind(NoProgressConfig, NoProgress, finds=("no_progress",)),
+    "context_spiral": Kind(ContextSpiralConfig, ContextSpiral, finds=("context_spiral",)),
+    "oversized_result": Kind(OversizedResultConfig, OversizedResult, finds=("oversized_result",)),
     "retry_storm": Kind(RetryStormConfig, RetryStorm, finds=("retry_storm",)),
     "hallucinated_call": Kind(
         HallucinatedCallConfig, HallucinatedCall, finds=("hallucinated_call",), key=by_session

@@ -28,14 +28,14 @@ class Row:
 
     def add(self, step: Step, spent: Spent) -> None:
         """Count a step in; `spent` is what the scope had used before it, and is kept of the first one."""
-        if self.first is None:
-            self.first, self.onset = Mark.of(step), spent
-        self.count += 1
-        self.show(step)
+        self.add_mark(Mark.of(step), spent)
 
-    def show(self, step: Step) -> None:
-        """Keep a step's span as evidence: the first half and the last half of the row."""
-        self.spans.append(step.span_id)
+    def add_mark(self, mark: Mark, spent: Spent) -> None:
+        """Count in what was kept of a step. Spans are evidence: the first half and the last half of a row."""
+        if self.first is None:
+            self.first, self.onset = mark, spent
+        self.count += 1
+        self.spans.append(mark.span_id)
         if len(self.spans) > SPANS_KEPT:
             del self.spans[SPANS_KEPT // 2]
 
