@@ -5,8 +5,8 @@ that work in between, 250,000 calls in all. Everything goes through the engine w
 shipped, and what they say through the alerts of the control plane, as in production.
 
 Two shapes: `at once` (all sessions in half an hour) and `spread` (they begin one after the other over a day
-and last half an hour each). Printed: by which failure each session was alarmed, alerts and pages, the doom-loop
-tax, memory and CPU time.
+and last half an hour each). Printed: by which failure each session was alarmed, alerts and pages, the tax,
+memory and CPU time.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ _SEVERITIES: Final = tuple(Severity)
 _ALARM, _CONFIRMED = 1, 2
 _RUNS_KEPT: Final = 8
 _SPOKEN_NS: Final = 1_000_000_000
+_STAYS: Final = frozenset({Nature.STRUCTURAL, Nature.ENVIRONMENTAL})
 _HOPELESS: Final = "\x1ehopeless\x1e"
 _EXCERPT: Final = 80
 
@@ -49,11 +50,12 @@ _EXCERPT: Final = 80
 class RetryStormConfig:
     """Thresholds of the detector; counts are attempts, times are seconds.
 
-    `errors`: a warning when transient failures follow each other within `fast_s` on average,
-    `patient_errors` when they do not; critical at `confirmed`. `structural`: critical on retries of the same
-    call against an error that cannot go away. `share`: the part of attempts that has to fail.
-    `amplification`: attempts per operation below which nothing is said. `window_s`: how far back attempts
-    count. `targets_kept`: bound of the state, in endpoints. `shadow`: findings are recorded only.
+    `errors`: a warning when transient failures follow each other within `fast_s` on average, `patient_errors`
+    when they do not; critical at `confirmed`. `structural`: critical on retries of the same call against an
+    error that cannot go away; `structural_models`: the same of model calls and compactions, however far
+    apart. `share`: the part of attempts that has to fail. `amplification`: attempts per operation below which
+    nothing is said. `window_s`: how far back attempts count. `targets_kept`: bound of the state, in
+    endpoints. `shadow`: findings are recorded only.
     """
 
     shadow: bool = False
@@ -61,6 +63,7 @@ class RetryStormConfig:
     patient_errors: int = 6
     confirmed: int = 10
     structural: int = 10
+    structural_models: int = 4
     share: float = 0.7
     amplification: float = 2.0
     window_s: float = 300.0
@@ -68,7 +71,14 @@ class RetryStormConfig:
     targets_kept: int = 24
 
     def __post_init__(self) -> None:
-        for name in ("errors", "patient_errors", "confirmed", "structural", "targets_kept"):
+        for name in (
+            "errors",
+            "patient_errors",
+            "confirmed",
+            "structural",
+            "structural_models",
+            "targets_kept",
+        ):
             if getattr(self, name) < 2:  # noqa: PLR2004 - one attempt is no retry
                 raise ValueError(f"{KIND}.{name} must be at least 2, not {getattr(self, name)!r}")
         if not 0 < self.share <= 1:
@@ -194,8 +204,8 @@ class RetryStorm:
             return ()
         if may_go_away(verdict, reading.body or ""):
             return self._failed(reading, verdict, endpoint)
-        if verdict.nature in (Nature.STRUCTURAL, Nature.ENVIRONMENTAL):
-            return self._failed(reading, verdict, f"{endpoint}{_HOPELESS}{_likeness(reading, verdict):016x}")
+        if step.kind is not Kind.TOOL_CALL or verdict.nature in _STAYS:
+            return self._failed(reading, verdict, _hopeless_key(reading, endpoint))
         return ()
 
     def _worked(self, reading: Reading) -> None:
@@ -204,8 +214,7 @@ class RetryStorm:
         if step.outcome is Outcome.DENIED:
             return
         endpoint = endpoint_of(reading)
-        for key in [key for key in self._lines if key.startswith(endpoint + _HOPELESS)]:
-            self._lines.pop(key)
+        self._lines.pop(_hopeless_key(reading, endpoint))
         line = self._lines.get(endpoint)
         if line is not None:
             line.attempts.append((step.start_ns, 0))
@@ -221,7 +230,7 @@ class RetryStorm:
         step, config = reading.step, self._tuned.of(reading.step.tool)
         hopeless = _HOPELESS in key
         line = self._lines.touch(key)
-        if line is not None:
+        if line is not None and not (hopeless and step.kind is not Kind.TOOL_CALL):
             line.forget_before(step.start_ns - int(config.window_s * 1e9))
         if line is None or not line.attempts:
             line = Line(Mark.of(step), self._spent, local=is_local(key.partition(_HOPELESS)[0], reading))
@@ -251,7 +260,8 @@ class RetryStorm:
         count = line.failures()
         hopeless = _HOPELESS in key
         if hopeless:
-            alarm = confirmed = config.structural
+            of_model = step.kind is not Kind.TOOL_CALL
+            alarm = confirmed = config.structural_models if of_model else config.structural
         else:
             fast = sum(line.gaps_ns) < config.fast_s * 1e9 * max(1, len(line.gaps_ns))
             alarm = config.errors if fast else config.patient_errors
@@ -327,12 +337,13 @@ class RetryStorm:
         )
 
 
-def _likeness(reading: Reading, verdict: Verdict) -> int:
-    """64 bits that are equal for calls that mean the same and fail in the same class.
+def _hopeless_key(reading: Reading, endpoint: str) -> str:
+    """Under which a call is counted that fails for a reason that cannot go away.
 
-    What counts as the same is said in `detectors.signature`; other arguments are no retry, but a guess.
+    What counts as the same call is said in `detectors.signature`: other arguments are no retry, but a guess.
+    Calls of one model are the same whatever they hold, compactions apart.
     """
-    return hash64(f"{reading.call.signature:x}\x1e{verdict.error_class}")
+    return f"{endpoint}{_HOPELESS}{reading.call.signature:016x}"
 
 
 def _summary(endpoint: str, root: str, count: int, gaps: list[Json], *, ignored: int, hopeless: bool) -> str:
@@ -346,7 +357,8 @@ def _summary(endpoint: str, root: str, count: int, gaps: list[Json], *, ignored:
     told = sorted(gap for gap in gaps if isinstance(gap, float))
     apart = f", {told[len(told) // 2]:.3g} s apart" if told else ""
     how = "sooner than it asked for" if ignored else "without backing off"
-    return f"{endpoint}: asked {count} times through {root} errors{apart}, {how}"
+    errors = "errors" if root == "unknown" else f"{root} errors"
+    return f"{endpoint}: asked {count} times through {errors}{apart}, {how}"
 
 
 def _resets(config: RetryStormConfig, *, hopeless: bool) -> list[Json]:

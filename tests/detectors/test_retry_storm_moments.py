@@ -274,3 +274,24 @@ def test_compactions_are_attempts_at_the_model() -> None:
     for _ in range(6):
         stream.model(kind=Kind.COMPACTION, outcome=Outcome.ERROR, error=BUSY, model="m")
     assert [finding.evidence["endpoint"] for _, finding in judged(stream.steps, RetryStorm())] == ["m"]
+
+
+def test_a_compaction_without_a_ceiling_is_critical_at_the_fourth_failure_however_slow() -> None:
+    stream = Stream()
+    for n in range(6):
+        stream.model(9, provider="p", model="m").model(9, provider="p", model="m")
+        stream.now_ns += 600_000_000_000
+        error = f"prompt is too long: {200_000 + n} tokens > 200000 maximum"
+        stream.model(kind=Kind.COMPACTION, outcome=Outcome.ERROR, error=error, provider="p", model="m")
+    found = [finding for _, finding in judged(stream.steps, RetryStorm())]
+    assert [(finding.severity, finding.occurrences) for finding in found] == [(Severity.CRITICAL, 4)]
+    assert found[0].evidence["rule"] == "structural"
+
+
+def test_a_compaction_that_works_again_ends_it() -> None:
+    stream = Stream()
+    for n in range(12):
+        failed = n % 4 != 3
+        outcome, error = (Outcome.ERROR, "prompt is too long") if failed else (Outcome.OK, None)
+        stream.model(kind=Kind.COMPACTION, outcome=outcome, error=error, provider="p", model="m")
+    assert judged(stream.steps, RetryStorm()) == []
