@@ -18,7 +18,6 @@ Source: issue 3; field reports on flailing agents (one parameter at a time witho
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -26,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from collector.step import Kind, Outcome
 from detectors.bounds import is_unknown_session
 from detectors.churn import Churn
-from detectors.failing_set import failing_set_in
+from detectors.failing_set import FailingSet, failing_set_in
+from detectors.learned import goes_away, is_answer, is_empty, is_unsettled, teaches_nothing
 from detectors.pacing import Pacing
 from detectors.perturbations import Perturbed, Tries
 from detectors.protocol import Finding, Severity, finding_id
-from detectors.result_text import is_opaque
-from detectors.role import Role, words
+from detectors.role import Role
 from detectors.rounds import Rounds
 from detectors.scope import Recent
 from detectors.streaks import Mark, Reported, Spent
@@ -52,25 +51,8 @@ _RUNS_KEPT: Final = 8
 _TOOLS_KEPT: Final = 16
 _SEEN_KEPT: Final = 256
 _SHOWN_PARAMETERS: Final = 3
-_EMPTY_CHARS: Final = 160
-_LONG_CHARS: Final = 16
 _LONG_LINES: Final = 4
 _ASIDE = (Role.WAIT, Role.THINK)
-_SEARCHES: Final = words("grep egrep fgrep rg ag diff cmp test [ which pgrep find")
-_CHECKERS: Final = words(
-    """
-    pytest py.test unittest nose2 tox nox pylint flake8 ruff mypy pyright bandit black isort eslint tsc jest
-    vitest mocha playwright npm yarn pnpm npx go cargo mix rspec rake make ctest phpunit mvn gradle dotnet
-    shellcheck golangci-lint rubocop runtests.py manage.py
-    """
-)
-_EMPTY: Final = re.compile(
-    r"(?i)[\W_]*(?:null|none|nil|empty|undefined|n/?a)?[\W_]*$"
-    r"|.*\b(?:no|0|zero|not any|nothing|without)\b[^.\n]{0,40}\b(?:match\w*|results?|rows?|records?"
-    r"|files?|hits?|items?|entries|documents?|occurrences?|data|found)\b"
-    r"|.*\b(?:nothing|not|none|couldn't be|could not be) found\b|.*\bis empty\b",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +64,11 @@ class FlailConfig:
     `errors`: a warning on one error family, with nothing learned in between. `transient_errors`: the same for
     errors that may go away by themselves. `errors_in_all`: a warning whatever lies in between. `variants`: a
     warning on reworded queries without news. `rounds`: a warning on edits without effect, in rounds;
-    `rounds_with_looks` when the agent looked at something new in between. `perturbations`: critical from here
-    on, when less than `hit_rate` (0 to 1) of the tool's latest perturbations were hits. `gap`: attempts
-    further apart than this many attempts of other sorts are no streak. `patience_s`: a pause after which
-    everything starts anew, in seconds. `streaks_kept`: bound of the state. `shadow`: findings are recorded
-    only.
+    `rounds_with_looks` when the agent looked at something new in between; `unchanged` when the run does not
+    fail and says the same each time. `perturbations`: critical from here on, when less than `hit_rate` (0 to
+    1) of the tool's latest perturbations were hits. `gap`: attempts further apart than this many attempts of
+    other sorts are no streak. `patience_s`: a pause after which everything starts anew, in seconds.
+    `streaks_kept`: bound of the state. `shadow`: findings are recorded only.
     """
 
     shadow: bool = False
@@ -96,6 +78,7 @@ class FlailConfig:
     variants: int = 6
     rounds: int = 5
     rounds_with_looks: int = 8
+    unchanged: int = 10
     perturbations: int = 6
     hit_rate: float = 0.3
     gap: int = 12
@@ -206,6 +189,8 @@ class Flail:
 
     def _call(self, reading: Reading) -> Sequence[Finding]:
         step, role = reading.step, reading.role
+        if step.late:
+            return ()
         self._enter_run(step)
         self._spent = self._spent.plus_call()
         self._pacing.pass_time(step)
@@ -220,7 +205,7 @@ class Flail:
             return self._uninformed(reading, f"{step.tool}\x1fempty", nothing=True)
         if reading.failed or (reading.soft is not None and not self._goes_on(reading)):
             return self._failure(reading)
-        return () if step.late else self._success(reading)
+        return self._success(reading)
 
     def _goes_on(self, reading: Reading) -> bool:
         """Whether a success that reads as an error has more to say, and not what was said before."""
@@ -235,16 +220,21 @@ class Flail:
         if novel:
             self._seen.put(information, value=True)
         tries = self._tries.get(tool)
-        if tries is not None:
-            if tries.failing and novel:
-                tries.add(hit=True)
-            tries.failing = tries.failing and not novel
+        if tries is not None and tries.failing:
+            tries.add(hit=True)
+            tries.failing = False
         if role is Role.CHANGE:
             self._changed(reading)
-        if self._rounds and role is not Role.CHANGE:
+        elif self._rounds:
             self._rounds.pop(reading.operation)
+        if self._rounds and novel and role is Role.LOOK:
+            for rounds in self._rounds.values():
+                rounds.looks += 1
         if self._errors and (novel or role is Role.CHANGE):
             self._learned(tool, role)
+        if self._edits and role is Role.OTHER and is_unsettled(reading):
+            unchanged = FailingSet(information, None, None)
+            return self._round(reading, f"={reading.operation}", unchanged, self._config.unchanged)
         if not novel and role is not Role.POLL:
             return self._uninformed(reading, f"{tool}\x1f{information:x}", nothing=False)
         return ()
@@ -253,8 +243,6 @@ class Flail:
         """Count an edit. What version control does is none."""
         if role_of_name(reading.step.tool or "") is None and ":git " in reading.operation:
             return
-        if self._seen.touch(reading.call.signature) is None:
-            self._seen.put(reading.call.signature, value=True)
         self._edits += 1
 
     def _learned(self, tool: str, role: Role) -> None:
@@ -265,14 +253,14 @@ class Flail:
                 self._errors.pop(key)
             else:
                 streak.begin_anew()
-        for rounds in self._rounds.values():
-            rounds.looks += role is Role.LOOK
 
     def _failure(self, reading: Reading) -> Sequence[Finding]:
         """A call that went wrong."""
-        found = self._round(reading) if self._edits and reading.role is not Role.CHANGE else ()
+        found: Sequence[Finding] = ()
+        if self._edits and reading.role is not Role.CHANGE:
+            found = self._round(reading, reading.operation, failing_set_in(reading.error_text), None)
         family = reading.family
-        if family is None or not reading.call.known or _answers(reading):
+        if family is None or not reading.call.known or is_answer(reading):
             return found
         step, call = reading.step, reading.call
         tool = step.tool or ""
@@ -299,7 +287,7 @@ class Flail:
 
     def _judge_errors(self, reading: Reading, streak: Perturbed, tries: Tries) -> Sequence[Finding]:
         config, distinct = self._config, len(streak.since)
-        limit = config.transient_errors if _goes_away(reading) else config.errors
+        limit = config.transient_errors if goes_away(reading) else config.errors
         at_once = distinct >= limit - 1 and streak.recent >= limit
         in_all = len(streak.tried) >= limit and streak.count >= max(limit, config.errors_in_all)
         if not (at_once or in_all) or tries.rate() >= config.hit_rate:
@@ -322,7 +310,7 @@ class Flail:
         step, call, role = reading.step, reading.call, reading.role
         if role is Role.CHANGE and nothing:
             self._changed(reading)
-        if role in (Role.POLL, Role.MOVE) or not call.known or not _tells(reading, nothing=nothing):
+        if role in (Role.POLL, Role.MOVE) or not call.known or not teaches_nothing(reading, nothing=nothing):
             return ()
         streak = self._streak(self._variants, key, step)
         if streak.count and streak.attempt == self._pacing.attempt:
@@ -343,21 +331,24 @@ class Flail:
         rank = _CONFIRMED if distinct > self._config.perturbations else _ALARM
         return self._say(reading, streak, (rank, count), summary, more)
 
-    def _round(self, reading: Reading) -> Sequence[Finding]:
-        """A run that failed after edits."""
+    def _round(self, reading: Reading, key: str, failing: FailingSet, limit: int | None) -> Sequence[Finding]:
+        """A run after edits that failed, or changed nothing in what it says; `limit` None: by the looks."""
         step = reading.step
-        failing = failing_set_in(reading.error_text)
-        rounds = self._rounds.touch(reading.operation)
+        rounds = self._rounds.touch(key)
         if rounds is None:
             rounds = Rounds(Mark.of(step), self._spent, self._edits, None, 0, [])
-            self._rounds.put(reading.operation, rounds)
+            self._rounds.put(key, rounds)
         if not rounds.run(failing, self._edits, Mark.of(step), self._spent):
             return ()
-        limit = self._config.rounds_with_looks if rounds.looks else self._config.rounds
+        if limit is None:
+            limit = self._config.rounds_with_looks if rounds.looks else self._config.rounds
         if rounds.count < limit:
             return ()
         fewest = "" if rounds.best is None else f", never fewer than {rounds.best}"
-        summary = f"{step.tool}: {rounds.count} edits, and the same failures after each of them{fewest}"
+        same = "output" if key != reading.operation else "failures"
+        summary = (
+            f"{step.tool}: {rounds.count} rounds of edits, and the same {same} after each of them{fewest}"
+        )
         rank = min(
             _CONFIRMED if rounds.count > limit else _ALARM, _ceiling(step, unknown=reading.body is None)
         )
@@ -432,44 +423,6 @@ class Flail:
             f"a pause of {self._tuned.base.patience_s:g} s",
         ]
         return {"missing": missing, "resets": resets, "since_onset": self._spent.since(onset)}
-
-
-def is_empty(body: str | None) -> bool:
-    """Tell whether a result says that there is nothing.
-
-    >>> [is_empty(text) for text in ("[]", "no matches", "Found 0 results for 'x'", "No. 3 rows", None)]
-    [True, True, True, False, False]
-    """
-    return body is not None and len(body) <= _EMPTY_CHARS and _EMPTY.match(body) is not None
-
-
-def _tells(reading: Reading, *, nothing: bool) -> bool:
-    """Whether a result tells that nothing was learned: no acknowledgement of a change, no short answer."""
-    if reading.body is None or (reading.role is Role.CHANGE and not _has_coordinates(reading)):
-        return False
-    return nothing or (len(reading.body) >= _LONG_CHARS and not is_opaque(reading.body))
-
-
-def _goes_away(reading: Reading) -> bool:
-    """Whether an error may go away by itself: then other arguments are not what it asks for."""
-    verdict = reading.verdict
-    return verdict is not None and verdict.retry and not verdict.change_arguments
-
-
-def _answers(reading: Reading) -> bool:
-    """Whether a shell's failure is what its program found: checkers and searches fail by design."""
-    tool, operation = reading.step.tool or "", reading.operation
-    if role_of_name(tool) is not None or operation == tool:
-        return False
-    program = operation.removeprefix(f"{tool}:").partition(" ")[0]
-    if program in _SEARCHES:
-        return not reading.error_text.strip() or is_empty(reading.error_text)
-    return program in _CHECKERS and failing_set_in(reading.error_text).wrong is not None
-
-
-def _has_coordinates(reading: Reading) -> bool:
-    arguments = reading.step.arguments
-    return isinstance(arguments, dict) and bool(arguments.keys() & {"x", "y", "coordinate", "position"})
 
 
 def _ceiling(step: Step, *, unknown: bool) -> int:

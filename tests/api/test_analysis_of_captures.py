@@ -1,4 +1,4 @@
-"""What the analyzer says of real recordings: loops are doom loops, guesses a flail, the healthy tool is quiet."""
+"""What the analyzer says of real recordings: loops are doom loops, guesses a flail, healthy tools quiet."""
 
 from __future__ import annotations
 

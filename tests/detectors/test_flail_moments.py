@@ -201,6 +201,17 @@ def test_an_edit_that_is_taken_back_and_made_again() -> None:
     assert first(found_in(stream), *ALARM) == 14
 
 
+@pytest.mark.parametrize(
+    ("output", "at"), [("ran\nERROR: heading not found", 22), ("ran\nall is well", None)]
+)
+def test_edits_after_which_a_run_says_the_same_error_without_failing(output: str, at: int | None) -> None:
+    stream = Stream()
+    for n in range(14):
+        stream.call("edit", {"path": "a.py", "old": f"r = {n}", "new": f"r = {n + 1}"}, ok="1 edit applied")
+        stream.call("bash", {"command": "python reproduce.py"}, ok=output)
+    assert first(found_in(stream), *ALARM) == at
+
+
 def test_the_same_failures_without_an_edit_are_no_round() -> None:
     assert not found_in(Stream().times(12, "bash", {"command": "pytest -q"}, error="FAILED test_a\n1 failed"))
 

@@ -1,0 +1,82 @@
+"""What a call taught: nothing, an answer that looks like a failure, or an error that is nobody's fault."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from detectors.failing_set import failing_set_in
+from detectors.result_text import is_error, is_opaque
+from detectors.role import Role, words
+from detectors.tool_role import role_of_name
+
+if TYPE_CHECKING:
+    from detectors.reading import Reading
+
+_EMPTY_CHARS: Final = 160
+_LONG_CHARS: Final = 16
+_SEARCHES: Final = words("grep egrep fgrep rg ag diff cmp test [ which pgrep find")
+_CHECKERS: Final = words(
+    """
+    pytest py.test unittest nose2 tox nox pylint flake8 ruff mypy pyright bandit black isort eslint tsc jest
+    vitest mocha playwright npm yarn pnpm npx go cargo mix rspec rake make ctest phpunit mvn gradle dotnet
+    shellcheck golangci-lint rubocop runtests.py manage.py
+    """
+)
+_UNSETTLED: Final = re.compile(
+    r"(?im)^\W*(?:error|fail(?:ed|ure)?|traceback|exception|mismatch|wrong|bug|\w*(?:error|exception))\b\W*[:!(]"
+)
+_COORDINATES: Final = words("x y coordinate coordinates position")
+_EMPTY: Final = re.compile(
+    r"(?i)[\W_]*(?:null|none|nil|empty|undefined|n/?a)?[\W_]*$"
+    r"|.*\b(?:no|0|zero|not any|nothing|without)\b[^.\n]{0,40}\b(?:match\w*|results?|rows?|records?"
+    r"|files?|hits?|items?|entries|documents?|occurrences?|data|found)\b"
+    r"|.*\b(?:nothing|not|none|couldn't be|could not be) found\b|.*\bis empty\b",
+)
+
+
+def is_empty(body: str | None) -> bool:
+    """Tell whether a result says that there is nothing.
+
+    >>> [is_empty(text) for text in ("[]", "no matches", "Found 0 results for 'x'", "Error: not found")]
+    [True, True, True, False]
+    """
+    if body is None or len(body) > _EMPTY_CHARS or is_error(body):
+        return False
+    return _EMPTY.match(body.strip()) is not None
+
+
+def teaches_nothing(reading: Reading, *, nothing: bool) -> bool:
+    """Whether a result tells that nothing was learned: no acknowledgement of a change, no short answer."""
+    if reading.body is None or (reading.role is Role.CHANGE and not has_coordinates(reading)):
+        return False
+    return nothing or (len(reading.body) >= _LONG_CHARS and not is_opaque(reading.body))
+
+
+def is_unsettled(reading: Reading) -> bool:
+    """Whether a run that did not fail says on a line of its own that something is wrong."""
+    return reading.body is not None and _UNSETTLED.search(reading.body) is not None
+
+
+def goes_away(reading: Reading) -> bool:
+    """Whether an error may go away by itself: then other arguments are not what it asks for."""
+    verdict = reading.verdict
+    return verdict is not None and verdict.retry and not verdict.change_arguments
+
+
+def is_answer(reading: Reading) -> bool:
+    """Whether a shell's failure is what its program found: checkers and searches fail by design."""
+    tool, operation = reading.step.tool or "", reading.operation
+    if role_of_name(tool) is not None or operation == tool:
+        return False
+    program = operation.removeprefix(f"{tool}:").partition(" ")[0]
+    if program in _SEARCHES:
+        return not reading.error_text.strip() or is_empty(reading.error_text)
+    return program in _CHECKERS and failing_set_in(reading.error_text).wrong is not None
+
+
+def has_coordinates(reading: Reading) -> bool:
+    """Whether a call is about a spot on a screen."""
+    arguments = reading.step.arguments
+    return isinstance(arguments, Mapping) and not _COORDINATES.isdisjoint(arguments)
