@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from evaluation.measuring import measure
-from evaluation.report import write
-from evaluation.shared import CASES, LABELS, ROOT, SETS, SHARED
+from evaluation.measuring import ALL, Measured, measure
+from evaluation.shared import BLIND, CASES, LABELS, ROOT, SETS, SHARED, TUNED
 from evaluation.short import briefly, shown
 
 REPORT: Final = ROOT / "docs" / "evaluation.md"
@@ -18,10 +19,10 @@ REPORT: Final = ROOT / "docs" / "evaluation.md"
 
 def _names(text: str) -> list[str]:
     names = [name for name in text.split(",") if name]
-    unknown = sorted(set(names) - {CASES, LABELS, *SETS})
+    unknown = sorted(set(names) - {CASES, BLIND, LABELS, *SETS})
     if unknown:
         raise argparse.ArgumentTypeError(
-            f"unknown {', '.join(unknown)}; there are {CASES}, {LABELS}, {', '.join(SETS)}"
+            f"unknown {', '.join(unknown)}; there are {CASES}, {BLIND}, {LABELS}, {', '.join(SETS)}"
         )
     return names
 
@@ -32,13 +33,18 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only",
         type=_names,
-        help=f"of {CASES}, {LABELS} and the sets, parted by commas: print, write nothing",
+        help=f"of {CASES}, {BLIND}, {LABELS} and the sets, parted by commas: print, write nothing",
     )
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the large sets: print, write nothing"
     )
     parser.add_argument(
-        "--show", action="store_true", help="print every miss and every false alarm with what was said"
+        "--show",
+        nargs="?",
+        const=TUNED,
+        choices=(TUNED, ALL),
+        help="print misses and false alarms with what was said: of the tuned half, or of all "
+        "(who has looked at the reported half cannot report it any more)",
     )
     parser.add_argument("--out", type=Path, default=REPORT, help="the report (default docs/evaluation.md)")
     parser.add_argument("--workers", type=int, default=2, help="processes that analyze (default 2)")
@@ -50,12 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
     if not SHARED.exists():
         sys.exit(f"the cases and trajectories are read from {SHARED}, which is not there")
-    whole = given.only is None and not given.quick
-    names = given.only or [CASES, LABELS, *SETS]
-    measured = measure(names, quick=given.quick, workers=given.workers, rules=whole)
+    if given.only is None and not given.quick:
+        measured = _report(given.out, given.workers)
+    else:
+        names = given.only or [CASES, BLIND, LABELS, *SETS]
+        measured = measure(names, quick=given.quick, workers=given.workers, rules=False)
     print(briefly(measured))
     if given.show:
-        print(shown(measured))
-    if whole:
-        write(measured, given.out)
-        print(f"{given.out} written")
+        print(shown(measured, given.show))
+
+
+def _report(path: Path, workers: int) -> Measured:
+    from evaluation.errors import told  # with what trains models, which the short ways do not need
+    from evaluation.report import write
+
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
+        errors = beside.submit(told)  # takes as long as all else
+        measured = measure([CASES, BLIND, LABELS, *SETS], quick=False, workers=workers)
+        write(measured, errors.result(), path)
+    return measured

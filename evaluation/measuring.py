@@ -13,6 +13,7 @@ from evaluation.calls import Entry, events, first_alarm
 from evaluation.peers import PEERS
 from evaluation.scoring import Alarm, Alarms, first_alarms
 from evaluation.shared import (
+    BLIND,
     CASES,
     GROUPS,
     LABELS,
@@ -25,7 +26,7 @@ from evaluation.shared import (
     read,
 )
 from evaluation.stats import Share
-from evaluation.streams import LABELLED, findings, runs_of
+from evaluation.streams import LABELLED, judgements, runs_of
 
 RECLOSER: Final = "Recloser"
 ALL: Final = "all"
@@ -49,10 +50,12 @@ class Measured:
 
     runs: pl.DataFrame
     findings: pl.DataFrame
+    soft: pl.DataFrame
     members: dict[str, list[str]]
     alarms: dict[str, Alarms]
     cases: list[Case] = field(default_factory=list)
     labels: list[Case] = field(default_factory=list)
+    blind: list[Case] = field(default_factory=list)
     paired: list[Case] = field(default_factory=list)
 
     @property
@@ -80,8 +83,8 @@ def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = Tr
     """Measure the named sets, the cases and the labels among them; `rules`: baselines and peers too."""
     sets = [name for name in SETS if name in names]
     alone = LABELS in names and (quick or sets != list(SETS))
-    streams = [*([CASES] if CASES in names else []), *sets, *([LABELLED] if alone else [])]
-    said = findings(streams, quick=quick, workers=workers)
+    streams = [name for name in (CASES, BLIND, *sets) if name in names] + [LABELLED] * alone
+    said, soft = judgements(streams, quick=quick, workers=workers)
     rows: list[dict[str, object]] = []
     members: dict[str, list[str]] = {}
     kept: dict[str, list[Case]] = {}
@@ -94,15 +97,17 @@ def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = Tr
                 members[group.title] = [str(case["id"]) for case in loaded if group.member(case)]
         if rules:
             _add_alarms(alarms, loaded)
-        kept[name] = loaded if name in (CASES, "sola_st") else []
+        kept[name] = loaded if name in (CASES, BLIND, "sola_st") else []
     runs = pl.DataFrame(rows, schema=dict(RUN_SCHEMA)).unique("id", keep="first", maintain_order=True)
     return Measured(
         runs=runs,
         findings=said,
+        soft=soft,
         members=members,
         alarms={RECLOSER: first_alarms(said), **alarms},
         cases=kept.get(CASES, []),
         labels=list(read(path_of(LABELS))) if LABELS in names else [],
+        blind=kept.get(BLIND, []),
         paired=kept.get("sola_st", []),
     )
 

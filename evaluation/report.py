@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from evaluation import figures, prose
+from evaluation.errors import Told
 from evaluation.markdown import calls, table
 from evaluation.measuring import (
     ALL,
@@ -38,14 +39,14 @@ from evaluation.targets import targets
 HALVES: Final = (REPORTED, TUNED, ALL)
 
 
-def write(measured: Measured, path: Path) -> None:
+def write(measured: Measured, errors: Sequence[Told], path: Path) -> None:
     """Write the report to `path` and the plots into the folder of its name beside it."""
     folder = path.with_suffix("")
     found = alarmed(measured)
     of = rates(found)
     sections = [
         prose.HEAD,
-        _targets(measured, of),
+        _targets(measured, of, errors),
         _cases(measured),
         _labels(measured),
         _sets(of),
@@ -53,6 +54,7 @@ def write(measured: Measured, path: Path) -> None:
         _beside(of),
         _savings(measured, of),
         _pairs(measured),
+        _errors(errors),
         _soft(measured),
         figures.drawn(measured, of, folder),
     ]
@@ -64,10 +66,10 @@ def _part(rows: list[Case], which: str) -> list[Case]:
     return rows if which == ALL else [row for row in rows if half(str(row["id"])) == which]
 
 
-def _targets(measured: Measured, of: pl.DataFrame) -> str:
+def _targets(measured: Measured, of: pl.DataFrame, errors: Sequence[Told]) -> str:
     rows = [
         (target.what, target.wanted, target.reached, "yes" if target.met else "**no**")
-        for target in targets(measured, of)
+        for target in targets(measured, of, errors)
     ]
     return _said(prose.TARGETS, table(("what", "wanted", "reached", "met"), rows))
 
@@ -76,13 +78,17 @@ def _said(*parts: str) -> str:
     return "\n\n".join(part.strip() for part in parts)
 
 
-def _cases(measured: Measured) -> str:
-    header = ("half", "in time", "right kind", "too early", "ever", "traps alarmed", "precision")
-    own = []
+def _own_cases(measured: Measured, cases: list[Case]) -> str:
+    rows = []
     for which in HALVES:
-        score = score_cases(_part(measured.cases, which), measured.own)
+        score = score_cases(_part(cases, which), measured.own)
         right, ever = (f"{count}/{score.positives}" for count in (score.right_kind, score.ever))
-        own.append((which, score.recall, right, score.early, ever, score.false_alarms, score.precision))
+        rows.append((which, score.recall, right, score.early, ever, score.false_alarms, score.precision))
+    header = ("half", "in time", "right kind", "too early", "ever", "traps alarmed", "precision")
+    return table(header, rows)
+
+
+def _cases(measured: Measured) -> str:
     beside = []
     for rule, alarms in measured.alarms.items():
         scores = [score_cases(_part(measured.cases, which), alarms) for which in HALVES]
@@ -96,7 +102,9 @@ def _cases(measured: Measured) -> str:
     )
     return _said(
         prose.CASES,
-        table(header, own),
+        _own_cases(measured, measured.cases),
+        prose.BLIND,
+        _own_cases(measured, measured.blind),
         prose.BY_KIND,
         _by_kind(judged_cases(measured.cases, measured.own)),
         "Beside baselines and peers, the stuck runs alarmed in time and the traps alarmed:",
@@ -256,17 +264,32 @@ def _pairs(measured: Measured) -> str:
     return _said(prose.PAIRS, table(header, rows))
 
 
+def _errors(ways: Sequence[Told]) -> str:
+    headline = ways[0]
+    rows = [
+        (name.value, score.count, *(f"{value:.2f}" for value in (score.precision, score.recall, score.f1)))
+        for name, score in headline.by_class.items()
+    ]
+    summary = [(way.way, f"{way.macro_f1:.3f}", percent(way.accuracy)) for way in ways]
+    return _said(
+        prose.ERRORS,
+        table(("judged by", "macro-F1", "accuracy"), summary),
+        f"By class, {headline.way}:",
+        table(("class", "messages", "precision", "recall", "F1"), rows),
+    )
+
+
 def _soft(measured: Measured) -> str:
     errors = list(read(path_of(ERRORS)))
     scored = []
     for which in HALVES:
         part = [row for row in errors if which in (ALL, half(str(row["trajectory"])))]
-        score = score_soft(part, measured.findings)
+        score = score_soft(part, measured.soft)
         scored.append((which, score.recall, score.precision))
-    missed = [f"- {_quoted(text)}" for text in score_soft(errors, measured.findings).missed]
+    missed = [f"- {_quoted(text)}" for text in score_soft(errors, measured.soft).missed]
     rows = [
         (name, f"{said:,}", f"{ok:,}", f"{1000 * said / ok:.1f}" if ok else None)
-        for name, said, ok in rates_of_ok(measured.findings, measured.runs)
+        for name, said, ok in rates_of_ok(measured.soft, measured.runs)
     ]
     return _said(
         prose.SOFT,

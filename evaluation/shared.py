@@ -29,6 +29,7 @@ SETS: Final = (
     "sweagent_openhands_demo",
 )
 CASES: Final = "cases"
+BLIND: Final = "blind"
 LABELS: Final = "labels"
 ERRORS: Final = "errors"
 STUCK: Final = frozenset({"doom_loop", "flail", "retry_storm", "cascade", "no_progress"})
@@ -82,6 +83,8 @@ def path_of(name: str) -> Path:
     """The file of a set, of the cases, of the labels, or of the error messages."""
     if name == CASES:
         return SHARED / "cases" / "loops.jsonl"
+    if name == BLIND:
+        return ROOT / "tests" / "testdata" / "cases" / "blind.jsonl"
     if name in (LABELS, ERRORS):
         return SHARED / "datasets" / f"{name}.jsonl"
     return SHARED / "datasets" / f"{name}.jsonl.gz"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import polars as pl
 
-from evaluation.measuring import Measured
+from evaluation.measuring import ALL, Measured
 from evaluation.scoring import score_cases, score_labels
 from evaluation.shared import GROUPS, REPORTED, Case, half
 from evaluation.stats import Share
+
+SHOWN: Final = 6  # findings of a run
 
 
 def briefly(measured: Measured) -> str:
@@ -18,10 +21,12 @@ def briefly(measured: Measured) -> str:
 
 
 def _cases(measured: Measured) -> Iterator[str]:
-    for title, part in _parts(measured.cases):
+    parts = [("cases", *part) for part in _parts(measured.cases)]
+    parts += [("blind", *part) for part in _parts(measured.blind)]
+    for name, title, part in parts:
         score = score_cases(part, measured.own)
         yield (
-            f"cases {title}: in time {score.in_time}/{score.positives}, right kind {score.right_kind}, "
+            f"{name} {title}: in time {score.in_time}/{score.positives}, right kind {score.right_kind}, "
             f"too early {score.early}, traps alarmed {score.trapped}/{score.traps}"
         )
 
@@ -65,30 +70,26 @@ def _parts(rows: list[Case]) -> list[tuple[str, list[Case]]]:
     return [("all", rows), ("reported half", mine)] if rows else []
 
 
-def shown(measured: Measured) -> str:
-    """Every case, label and healthy run that falls short, with what was said of it."""
+def shown(measured: Measured, which: str) -> str:
+    """Every case, label and good run that falls short, and what was said of it; of a half, or of all."""
     alarms = measured.own
     short: dict[str, str] = {}
-    if measured.cases:
-        short |= {
-            run_id: f"case  {run_id}: {why}"
-            for run_id, why in score_cases(measured.cases, alarms).short.items()
-        }
-    if measured.labels:
-        for run_id, why in score_labels(measured.labels, alarms).short.items():
-            short[run_id] = f"label {run_id}: {why}"
+    for run_id, why in score_labels(measured.labels, alarms).short.items():
+        short[run_id] = f"label {run_id}: {why}"
+    for name, cases in (("case", measured.cases), ("blind", measured.blind)):
+        for run_id, why in score_cases(cases, alarms).short.items():
+            short[run_id] = f"{name} {run_id}: {why}"
     for group in GROUPS:
-        if group.healthy:
-            for run_id in measured.members.get(group.title, ()):
-                if run_id in alarms and run_id not in short:
-                    short[run_id] = f"good run alarmed {group.title} {run_id} {half(run_id)} half"
+        for run_id in measured.members.get(group.title, ()) if group.healthy else ():
+            if run_id in alarms:
+                short.setdefault(run_id, f"good run alarmed, {group.title}: {run_id}")
     said: dict[str, list[str]] = {}
-    rows = measured.findings.select("id", "since", "at", "severity", "kind", "rule", "summary").sort(
-        "id", "at"
+    rows = measured.findings.select("id", "since", "at", "severity", "kind", "rule", "summary")
+    for run_id, since, at, severity, kind, rule, summary in rows.sort("id", "at").iter_rows():
+        line = f"    calls {since}-{at} {severity} {kind} ({rule}): {summary[:160]}"
+        said.setdefault(run_id, []).append(line)
+    return "\n".join(
+        "\n".join([why, *said.get(run_id, [])[:SHOWN]])
+        for run_id, why in short.items()
+        if which == ALL or half(run_id) == which
     )
-    for run_id, since, at, severity, kind, rule, summary in rows.iter_rows():
-        if run_id in short:
-            said.setdefault(run_id, []).append(
-                f"    calls {since}-{at} {severity} {kind} ({rule}): {summary[:160]}"
-            )
-    return "\n".join("\n".join([why, *said.get(run_id, [])[:6]]) for run_id, why in short.items())

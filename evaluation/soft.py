@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import polars as pl
 
 from evaluation.shared import Case
 from evaluation.stats import Share
-
-SOFT: Final = "soft_failure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +25,20 @@ class SoftScore:
     missed: tuple[str, ...]
 
 
-def said_soft(findings: pl.DataFrame) -> pl.DataFrame:
-    """The (set, id, at) of every call that a finding of any severity calls a soft failure."""
-    return findings.filter(pl.col("kind") == SOFT).select("set", "id", "at").unique(maintain_order=True)
-
-
-def score_soft(errors: Sequence[Case], findings: pl.DataFrame) -> SoftScore:
-    """Score the error corpus: rows with `trajectory`, `call` (from 0) and `reported_ok`."""
-    said = {(run_id, at) for _, run_id, at in said_soft(findings).iter_rows()}
+def score_soft(errors: Sequence[Case], soft: pl.DataFrame) -> SoftScore:
+    """Score error messages (with `trajectory`, `call` from 0, `reported_ok`) by rows of `SOFT_SCHEMA`."""
+    said = set(soft.select("id", "at").iter_rows())
     hit = [row for row in errors if (row["trajectory"], int(row["call"]) + 1) in said]
-    soft = [row for row in errors if row["reported_ok"]]
+    there = [row for row in errors if row["reported_ok"]]
     found = sum(bool(row["reported_ok"]) for row in hit)
-    missed = tuple(" ".join(str(row["message"]).split())[:100] for row in soft if row not in hit)
-    return SoftScore(Share(found, len(hit)), Share(found, len(soft)), missed)
+    missed = tuple(" ".join(str(row["message"]).split())[:100] for row in there if row not in hit)
+    return SoftScore(Share(found, len(hit)), Share(found, len(there)), missed)
 
 
-def rates_of_ok(findings: pl.DataFrame, runs: pl.DataFrame) -> list[tuple[str, int, int]]:
+def rates_of_ok(soft: pl.DataFrame, runs: pl.DataFrame) -> list[tuple[str, int, int]]:
     """By set: calls said to be soft failures, and calls that were reported ok."""
     ok = runs.group_by("set", maintain_order=True).agg(pl.col("ok").sum())
-    counted = said_soft(findings).group_by("set").agg(pl.len().cast(pl.Int64).alias("said"))
+    counted = soft.group_by("set").agg(pl.len().cast(pl.Int64).alias("said"))
     joined = ok.join(counted, on="set", how="left", maintain_order="left").with_columns(
         pl.col("said").fill_null(0)
     )

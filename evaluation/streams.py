@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,9 @@ from api.analyze import Analysis, Problems
 from api.config import Settings
 from collector.batch import Signal
 from collector.receivers.files import Body
+from collector.step import Kind, Outcome, Step
 from detectors.protocol import Finding
+from detectors.reading import Reading
 from evaluation.shared import BUILD, ROOT, SHARED, Case, Converter, converter, load, path_of, read
 
 JUDGED_BY: Final = ("api", "collector", "control", "detectors")
@@ -50,25 +53,71 @@ def bodies(cases: Iterable[Case], tool: Converter) -> Iterator[Body]:
         start += tool.CASE_SPACING_NS
 
 
-def judged(name: str, cases: Sequence[Case], tool: Converter) -> list[dict[str, Any]]:
-    """What the analyzer says of a stream of cases, made OTLP by `tool`: rows of `SCHEMA`, in its order.
+SOFT_SCHEMA: Final = {"set": pl.String, "id": pl.String, "at": pl.Int32}
+"""A row a call that is read as failed although it was reported ok; `at`: its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is said of a stream, in order: `findings`, rows of `SCHEMA`; `soft`, rows of `SOFT_SCHEMA`."""
+
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    soft: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Watch:
+    """Notes down what an analysis says of the runs of a stream, by the numbers of their calls."""
+
+    def __init__(self, name: str, cases: Sequence[Case], tool: Converter) -> None:
+        self.said = Judgement()
+        self._name, self._tool = name, tool
+        self._cases = {str(case["id"]): case for case in cases}
+        self._done: dict[str, Mapping[str, int]] = {}
+
+    def _numbers(self, session: str) -> Mapping[str, int]:
+        if session not in self._done:
+            self._done[session] = self._tool.calls_done_at(self._cases[session])
+        return self._done[session]
+
+    def note_finding(self, finding: Finding) -> None:
+        for session in finding.session_ids or (finding.session_id,):
+            if session in self._cases:
+                self.said.findings.append(_row(self._name, session, finding, self._numbers(session)))
+
+    def note_soft(self, steps: dict[str, Step]) -> None:
+        """Note the soft failures among the steps so far, and let go of the steps: they are many."""
+        for step in steps.values():
+            if step.kind is Kind.TOOL_CALL and is_soft(step) and step.session_id in self._cases:
+                at = self._numbers(step.session_id)[step.span_id]
+                self.said.soft.append({"set": self._name, "id": step.session_id, "at": at})
+        steps.clear()
+
+
+def judged(name: str, cases: Sequence[Case], tool: Converter) -> Judgement:
+    """What the analyzer says of a stream of cases, made OTLP by `tool`.
 
     Raises `ValueError` when it could not read or judge any of them.
     """
     problems = Problems(sys.stderr)
-    analysis = Analysis(Settings(), problems)
-    by_id = {str(case["id"]): case for case in cases}
-    done: dict[str, Mapping[str, int]] = {}
-    rows: list[dict[str, Any]] = []
-    for finding in analysis.feed(bodies(cases, tool)):
-        for session in finding.session_ids or (finding.session_id,):
-            if session in by_id:
-                if session not in done:
-                    done[session] = tool.calls_done_at(by_id[session])
-                rows.append(_row(name, session, finding, done[session]))
+    analysis = Analysis(Settings(), problems, keep_steps=True)
+    watch = _Watch(name, cases, tool)
+
+    def watched() -> Iterator[Body]:
+        for body in bodies(cases, tool):
+            yield body
+            watch.note_soft(analysis.steps)
+
+    for finding in analysis.feed(watched()):
+        watch.note_finding(finding)
+    watch.note_soft(analysis.steps)
     if problems.count:
         raise ValueError(f"{name}: {problems.count} requests could not be analyzed")
-    return rows
+    return watch.said
+
+
+def is_soft(step: Step) -> bool:
+    """Tell whether a call is read as failed although it was not reported so."""
+    return step.outcome is Outcome.SOFT_ERROR or Reading(step).soft is not None
 
 
 def _row(name: str, session: str, finding: Finding, done: Mapping[str, int]) -> dict[str, Any]:
@@ -111,35 +160,44 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def _analyze(name: str, quick: bool, target: Path) -> list[dict[str, Any]]:  # noqa: FBT001 - a pool's job
-    rows = judged(name, runs_of(name, quick=quick), converter())
+def _analyze(name: str, quick: bool, target: Path) -> Judgement:  # noqa: FBT001 - a pool's job
+    said = judged(name, runs_of(name, quick=quick), converter())
     target.parent.mkdir(parents=True, exist_ok=True)
     written = target.with_suffix(f".{os.getpid()}")
-    written.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    written.write_bytes(orjson.dumps(said))
     written.replace(target)
-    return rows
+    return said
 
 
-def findings(names: Sequence[str], *, quick: bool = False, workers: int = 2) -> pl.DataFrame:
-    """What the analyzer says of these streams, as rows of `SCHEMA`; kept until code or data change."""
+def judgements(
+    names: Sequence[str], *, quick: bool = False, workers: int = 2
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What is said of these streams, as tables of `SCHEMA` and `SOFT_SCHEMA`.
+
+    It is kept in build/ until the code that judges or the data change.
+    """
     code = code_digest()
-    rows: dict[str, list[dict[str, Any]]] = {}
+    said: dict[str, Judgement] = {}
     missing: list[tuple[int, str, Path]] = []
     for name in names:
         source = b"" if name == LABELLED else path_of(name).read_bytes()
         key = hashlib.sha256(code.encode() + source).hexdigest()[:16]
-        target = BUILD / f"{name}{'-quick' if quick else ''}-{key}.jsonl"
+        target = BUILD / f"{name}{'-quick' if quick else ''}-{key}.json"
         if target.exists():
-            rows[name] = [orjson.loads(line) for line in target.read_bytes().splitlines()]
+            said[name] = Judgement(**orjson.loads(target.read_bytes()))
         else:
             missing.append((len(source), name, target))
     missing.sort(reverse=True)
     if len(missing) == 1 or workers == 1:
-        rows |= {name: _analyze(name, quick, target) for _, name, target in missing}
+        said |= {name: _analyze(name, quick, target) for _, name, target in missing}
     elif missing:
         with ProcessPoolExecutor(min(workers, len(missing)), mp_context=get_context("spawn")) as pool:
             jobs = {name: pool.submit(_analyze, name, quick, target) for _, name, target in missing}
             for name, job in jobs.items():
-                rows[name] = job.result()
+                said[name] = job.result()
                 print(f"analyzed {name}", file=sys.stderr)
-    return pl.DataFrame([row for name in names for row in rows[name]], schema=SCHEMA)
+    findings = [row for name in names for row in said[name].findings]
+    soft = [row for name in names for row in said[name].soft]
+    return pl.DataFrame(findings, schema=SCHEMA), pl.DataFrame(soft, schema=SOFT_SCHEMA).unique(
+        maintain_order=True
+    )

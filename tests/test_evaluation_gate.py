@@ -1,6 +1,7 @@
 """A regression is seen here before anybody runs the whole evaluation: real runs, judged through OTLP.
 
-The bounds are what was reached when they were last raised; `make eval` tells more.
+Of what must be found the bounds are what was reached when they were last raised, of what must be left alone
+they are the targets. `make eval` tells more.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ DATA = Path(__file__).parent / "testdata"
 RUNS = DATA / "evaluation"
 CASES = DATA / "cases/agents-that-loop-and-agents-that-only-seem-to.jsonl"
 
-LEAST_CASES_OF_THE_RIGHT_KIND = 31
-MOST_TRAPS = 0
-LEAST_STUCK_RUNS = 22
-MOST_HEALTHY_RUNS = 0
+LEAST_CASES_OF_THE_RIGHT_KIND = 46
+MOST_TRAPS = 1
+LEAST_STUCK_RUNS = 32
+MOST_HEALTHY_RUNS = 1
 MOST_DELAY = 1
-MOST_EARLY = 0
-MOST_GOOD_RUNS = 0
+MOST_EARLY = 2
+MOST_GOOD_RUNS = 1
 
 
 @cache
@@ -35,7 +36,7 @@ def rows(path: Path) -> list[Case]:
 
 @cache
 def alarms(path: Path) -> Alarms:
-    return first_alarms(pl.DataFrame(judged(path.stem, rows(path), case_otlp), schema=SCHEMA))
+    return first_alarms(pl.DataFrame(judged(path.stem, rows(path), case_otlp).findings, schema=SCHEMA))
 
 
 def test_cases_are_alarmed_in_time_and_traps_are_not() -> None:

@@ -35,7 +35,7 @@ from evaluation.shared import (
     load,
     path_of,
 )
-from evaluation.streams import SCHEMA, judged
+from evaluation.streams import SCHEMA, SOFT_SCHEMA, judged
 
 LOADED = SHARED.exists()
 
@@ -83,6 +83,7 @@ def measured() -> Measured:
     return Measured(
         runs=pl.DataFrame(rows, schema=dict(RUN_SCHEMA)),
         findings=pl.DataFrame(schema=SCHEMA),
+        soft=pl.DataFrame(schema=SOFT_SCHEMA),
         members={"tau reward 1": ["a", "b"], "tau reward 0": ["c"]},
         alarms={RECLOSER: {"a": Alarm(2, ("flail",)), "c": Alarm(6, ("flail",))}, "eager": {"b": Alarm(1)}},
     )
@@ -127,7 +128,7 @@ def test_plots_are_the_same_bytes_every_time(tmp_path: Path) -> None:
 @pytest.mark.skipif(not LOADED, reason="the shared cases are not beside the project")
 def test_cases_are_counted_as_the_shared_scorer_counts_them(tmp_path: Path) -> None:
     cases = load(CASES)
-    table = pl.DataFrame(judged(CASES, cases, converter()), schema=SCHEMA)
+    table = pl.DataFrame(judged(CASES, cases, converter()).findings, schema=SCHEMA)
     rows = [
         {"kind": kind, "severity": severity, "session_id": run, "span_id": converter().span_id(run, at)}
         for run, at, kind, severity in table.select("id", "at", "kind", "severity").iter_rows()

@@ -16,7 +16,7 @@ from evaluation.scoring import (
 from evaluation.shared import Case
 from evaluation.soft import rates_of_ok, score_soft
 from evaluation.stats import Share
-from evaluation.streams import SCHEMA
+from evaluation.streams import SCHEMA, SOFT_SCHEMA
 
 
 def said(
@@ -153,12 +153,7 @@ def test_soft_failures_are_scored_by_their_call() -> None:
         {"trajectory": "r", "call": 4, "reported_ok": True, "message": "no\ncanvas"},
         {"trajectory": "r", "call": 6, "reported_ok": False, "message": "exit 1"},
     ]
-    table = findings(
-        said("r", 2, kind="soft_failure", severity="info"),
-        said("r", 7, kind="soft_failure"),
-        said("r", 7, kind="soft_failure", severity="critical"),
-        said("r", 5, kind="doom_loop"),
-    )
+    table = pl.DataFrame({"set": ["s", "s"], "id": ["r", "r"], "at": [2, 7]}, schema=SOFT_SCHEMA)
     score = score_soft(errors, table)
     assert (score.precision, score.recall, score.missed) == (Share(1, 2), Share(1, 2), ("no canvas",))
     runs = pl.DataFrame({"set": ["s", "s", "quiet"], "ok": [10, 20, 5]})
