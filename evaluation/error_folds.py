@@ -23,6 +23,7 @@ from detectors.errors.subject import Subject, bounded, focus, subject_of
 DATA: Final = Path(__file__).resolve().parents[1] / "tests/testdata/errors"
 FOLDS: Final = 5
 MINIMUM: Final = 0.6  # docs/error-model.md shows what it costs and gives
+MINIMUM_TO_RETRY: Final = 0.8
 _OURS: Final = {"env_missing_dependency": "environment", "other": "application"}
 _LEAST_SEEN: Final = 2  # messages that must hold a feature
 _LEAST_WEIGHT: Final = SCALE // 10  # of a feature for some class; what is below decides nothing
@@ -65,7 +66,7 @@ def _row(line: Mapping[str, str], group: str, dataset: str) -> Row:
     )
 
 
-def fit(rows: Sequence[Row], minimum: float = MINIMUM) -> Model:
+def fit(rows: Sequence[Row]) -> Model:
     """Train the text model; the same rows give the same model."""
     import numpy as np
     from scipy.sparse import csr_matrix
@@ -93,7 +94,8 @@ def fit(rows: Sequence[Row], minimum: float = MINIMUM) -> Model:
             for name, row in zip(names, weights.tolist(), strict=True)
             if max(map(abs, row)) >= _LEAST_WEIGHT
         },
-        minimum=minimum,
+        minimum=MINIMUM,
+        minimum_to_retry=MINIMUM_TO_RETRY,
     )
 
 
@@ -110,8 +112,7 @@ def judge_of(model: Model | None, without: int = 0) -> Judge:
             return found[1]
         if model is None:
             return ErrorClass.UNKNOWN
-        guess, confidence = model.judge(row.subject)
-        return guess if confidence >= model.minimum else ErrorClass.UNKNOWN
+        return model.class_of(row.subject)[0]
 
     return judge
 

@@ -20,6 +20,7 @@ from detectors.errors.rules import RULES
 from evaluation.error_folds import (
     FOLDS,
     MINIMUM,
+    MINIMUM_TO_RETRY,
     Row,
     Score,
     Taught,
@@ -90,6 +91,7 @@ def packed(model: Model) -> bytes:
             "classes": [name.value for name in model.classes],
             "biases": model.biases,
             "minimum": model.minimum,
+            "minimum_to_retry": model.minimum_to_retry,
             "weights": model.weights,
         },
         separators=(",", ":"),
@@ -127,6 +129,10 @@ def _vendors_alone(rows: Sequence[Row], vendors: Sequence[Row]) -> list[Taught]:
     return [Taught(fit([*rows, *learnt]), 0, tuple(judged)) for learnt, judged in by_trajectory(vendors)]
 
 
+def _use(least: float) -> str:
+    return {MINIMUM: " (shipped)", MINIMUM_TO_RETRY: " (shipped, for what is retried)"}.get(least, "")
+
+
 def _curve(guesses: Mapping[str, Sequence[tuple[float, bool]]]) -> str:
     lines = [
         "| least confidence | " + " | ".join(f"{name}: judged, right of them" for name in guesses) + " |"
@@ -137,7 +143,7 @@ def _curve(guesses: Mapping[str, Sequence[tuple[float, bool]]]) -> str:
         for pairs in guesses.values():
             kept = [right for confidence, right in pairs if confidence >= least]
             cells.append(f"{len(kept) / len(pairs):.0%}, {sum(kept) / max(len(kept), 1):.0%}")
-        lines.append(f"| {least:.1f}{' (shipped)' if least == MINIMUM else ''} | " + " | ".join(cells) + " |")
+        lines.append(f"| {least:.1f}{_use(least)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

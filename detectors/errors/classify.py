@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from detectors.errors.kinds import ErrorClass, Nature, Verdict, verdict_of
+from detectors.errors.kinds import ErrorClass, Nature, Source, Verdict, verdict_of
 from detectors.errors.model import shipped
 from detectors.errors.rules import first_match
 from detectors.errors.subject import Subject, bounded, focus, subject_of
@@ -42,11 +42,9 @@ def _classify(text: str, tool: str | None) -> Verdict:
 
 
 def _guess(subject: Subject) -> Verdict:
-    model = shipped()
-    guess, confidence = model.judge(subject)
-    if confidence < model.minimum:
-        return verdict_of(ErrorClass.UNKNOWN, "none", "", confidence)
-    return verdict_of(guess, "model", "", confidence)
+    guess, confidence = shipped().class_of(subject)
+    source: Source = "none" if guess is ErrorClass.UNKNOWN else "model"
+    return verdict_of(guess, source, "", confidence)
 
 
 def forget() -> None:

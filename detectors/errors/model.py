@@ -1,7 +1,8 @@
 """A linear text model for what no rule knows: logistic regression over `features_of`, shipped as numbers.
 
 `evaluation/train_errors.py` trains it and writes `model.json.gz`; nothing but the standard library is needed
-to judge with it. Below `minimum` its guess is worth less than saying `unknown`, which goes to a person.
+to judge with it. Below `minimum` its guess is worth less than saying `unknown`, which goes to a person; a
+guess that would make an agent retry must be surer, because a retry is what nobody notices.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from importlib import resources
 from typing import Final
 
 from detectors.errors.features import features_of
-from detectors.errors.kinds import ErrorClass
+from detectors.errors.kinds import ADVICE, ErrorClass
 from detectors.errors.subject import Subject
 
 ARTEFACT: Final = "model.json.gz"
@@ -25,12 +26,19 @@ SCALE: Final = 1000  # weights are kept as whole thousandths: small, and the sam
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Classes, the weight of each feature for each class (thousandths), biases, and the least confidence."""
+    """Classes, the weight of each feature for each class (thousandths), biases, and the least confidences."""
 
     classes: tuple[ErrorClass, ...]
     biases: tuple[int, ...]
     weights: Mapping[str, tuple[int, ...]]
     minimum: float
+    minimum_to_retry: float
+
+    def class_of(self, subject: Subject) -> tuple[ErrorClass, float]:
+        """The likeliest class and its probability, 0..1; `UNKNOWN` where that is too little to go by."""
+        guess, confidence = self.judge(subject)
+        least = self.minimum_to_retry if ADVICE[guess].retry else self.minimum
+        return (guess if confidence >= least else ErrorClass.UNKNOWN), confidence
 
     def judge(self, subject: Subject) -> tuple[ErrorClass, float]:
         """The likeliest class and its probability, 0..1; of equals the first."""
@@ -58,6 +66,7 @@ def model_of(text: str) -> Model:
         biases=tuple(read["biases"]),
         weights={name: tuple(row) for name, row in read["weights"].items()},
         minimum=read["minimum"],
+        minimum_to_retry=read["minimum_to_retry"],
     )
 
 

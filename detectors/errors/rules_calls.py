@@ -13,9 +13,9 @@ _BLANK: Final = re.compile(r"[\W_]*(?:error|none|null|undefined|exception|failed
 _OPAQUE: Final = re.compile(
     r"\W*(?:(?:error|failure|exception)\W+)?(?:(?:error (?:executing|calling|running|in) (?:tool "
     r"|command |function )?\S+?:? )?(?:(?:the )?(?:command|process|script|tool|task|operation"
-    r"|request)\b[^\n]{0,40}? )?(?:exit(?:ed)?(?: with)?(?: (?:status|code)){1,2}:? ?[1-9]\d{0,2}"
-    r"|returned (?:a )?(?:non-zero|nonzero)[^\n]{0,40}|returncode:? ?1|(?:an? )?(?:unknown|unexpected"
-    r"|unspecified|internal)?\s?(?:error|failure|problem"
+    r"|request)\b[^\n]{0,40}? )?(?:exit(?:ed)?(?: with)?(?: (?:status|code)){1,2}:? ?(?!124\b"
+    r"|137\b)[1-9]\d{0,2}|returned (?:a )?(?:non-zero|nonzero)[^\n]{0,40}|returncode:? ?1"
+    r"|(?:an? )?(?:unknown|unexpected|unspecified|internal)?\s?(?:error|failure|problem"
     r"|exception)(?: (?:has )?occurr?ed)?(?: while processing (?:your|the) request)?"
     r"|something went wrong|oops[^\n]{0,40}|(?:request|call|command|tool|operation|task|execution"
     r"|tool execution|tool call) failed|no output"
@@ -311,16 +311,17 @@ BUSINESS: Final[tuple[Rule, ...]] = (
         E.APPLICATION,
         "already exists|already been|cannot be|can not be|not enough|should match|does not add up|first."
         "|first|no presentation|not empty|conflict|already in use|already|insufficient stock|out of stock"
-        "|expired|not eligible|is not active|would exceed|must match|nothing to commit|up-to-date"
-        "|up to date|not supported|cannot overwrite|no changes|is closed|cannot delete|unmerged"
-        "|not currently|is not open|not loaded|no active|stale|has not been read|modified since",
+        "|was declined|expired|not eligible|is not active|would exceed|must match|nothing to commit"
+        "|up-to-date|up to date|not supported|cannot overwrite|no changes|is closed|cannot delete"
+        "|unmerged|not currently|is not open|not loaded|no active|stale|has not been read|modified since",
         r"already (?:exists?|been|in use|has|have|a|running|open|started|registered|taken)|file exists"
         r"|cannot be (?:modified|returned|exchanged|cancelled|canceled|used|changed|updated|deleted"
         r"|combined|refunded|removed|undone|processed|booked)|(?:is |are )?not enough|should match"
         r"|does not add up|please use '[^'\n]+' first|[^\n]+ first\W*$|no (?:presentation|document|canvas"
         r"|file|page|browser|session|workbook)[^\n]{0,30} (?:loaded|open|generated|active|selected)"
-        r"|not empty|conflict|(?:out of|insufficient) stock|not eligible|is not active|would exceed"
-        r"|nothing to commit|cannot overwrite|is closed|has not been read|modified since|no active",
+        r"|not empty|conflict|(?:out of|insufficient) stock|was declined|not eligible|is not active"
+        r"|would exceed|nothing to commit|cannot overwrite|is closed|has not been read|modified since"
+        r"|no active",
         confidence=WORDS,
     ),
     says("unexplained-status", E.TOOL_BUG, "status_code=500|internal"),

@@ -14,6 +14,7 @@ from detectors.role import words
 _COMMAND: Final = re.compile(
     r"(?:^|[:\n] ?)(?:line )?(?:\d+: )?(?P<name>[^\n]{1,80}?): (?:command )?not found\s*$", re.IGNORECASE
 )
+_ZSH: Final = re.compile(r"\bcommand not found: (?P<name>[^\n]{1,80})$")
 _LINE_OF_SHELL: Final = re.compile(r"^[^\n]*?: (?:line )?\d+: ")
 _PROGRAM: Final = re.compile(r"(?:\.{0,2}/)?[a-z_][a-z0-9_+./-]*")
 _HASH: Final = re.compile(r"[0-9a-f]{16,}")
@@ -40,7 +41,7 @@ def _command(subject: Subject) -> E | None:
     """
     names: list[str] = []
     for line in subject.text.split("\n")[:40]:
-        match = _COMMAND.search(_LINE_OF_SHELL.sub("", line) if " " in line else line)
+        match = _ZSH.search(line) or _COMMAND.search(_LINE_OF_SHELL.sub("", line) if " " in line else line)
         if match is not None:
             names.append(match["name"].strip())
     if not names:
@@ -152,12 +153,23 @@ def _listing(subject: Subject) -> E | None:
     return E.APPLICATION if sum(map(bool, map(_LISTED.match, lines))) * 3 > len(lines) * 2 else None
 
 
+_ASSERTION: Final = re.compile(r"(?:^|\n)(?:\w+\.)*assertionerror\b(?!\w)[^\n]*(?:\n[^\n]*){0,2}$")
+
+
+def _assertion(subject: Subject) -> E | None:
+    """An assertion of the agent's own code that ends it: whatever words it compares are values."""
+    if subject.runs_code is False or not _ASSERTION.search(subject.lower):
+        return None
+    return E.APPLICATION
+
+
 def _compiler(subject: Subject) -> E | None:
     return E.APPLICATION if _COMPILER.search(subject.lower) else None
 
 
 TESTS: Final[tuple[Rule, ...]] = (
     decides("listing", "", _listing),
+    decides("assertion", "assertionerror", _assertion),
     decides(
         "test-runner",
         "=====|ran 1 test|tests in |failed (|failed: |failed |error tests|error |interrupted: |fail: "
@@ -364,9 +376,10 @@ CODE_FIRST: Final[tuple[Rule, ...]] = (
     says(
         "python-syntax",
         E.SCHEMA,
-        "syntaxerror|indentationerror|taberror|expected an indented block|unexpected indent|invalid syntax",
+        "syntaxerror|indentationerror|taberror|expected an indented block|unexpected indent"
+        "|invalid syntax|, line ",
         r"(?:syntax|indentation|tab)error: |^(?:syntaxerror|indentationerror)|expected an indented block"
-        r"|unexpected indent|: invalid syntax",
+        r"|unexpected indent|: invalid syntax|\([\w.<>/-]{1,80}, line \d+\)\s*$",
     ),
     says(
         "not-installed",

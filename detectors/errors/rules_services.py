@@ -201,10 +201,10 @@ PROVIDERS: Final[tuple[Rule, ...]] = (
         "|requests per minute|tokens per minute|requestlimitexceeded|provisionedthroughputexceeded"
         "|bandwidthlimitexceeded|too many tokens per|too many tokens, please wait|userratelimitexceeded"
         "|requests per second|rate exceeded|calls per|requests per day|tokens per day"
-        "|resource has been exhausted|resource_exhausted|lock_timeout|secondary rate|prioritylevel"
+        "|resource has been exhausted|resource_exhausted|secondary rate"
         "|making too many|sending requests too|call rate limit|resource exhausted|too many api"
         "|rate of requests|limit exceeded for",
-        r"\brate[- _]limit(?:s|ed|ing)?\b(?!\s*['\"]?\s*(?:does not|is not|parameter|must|option"
+        r"\brate[- _]limit(?:s|ed|ing)?\b(?![-_]\w)(?!\s*['\"]?\s*(?:does not|is not|parameter|must|option"
         r"|property))(?!['\"]\s+does)|ratelimit_?(?:error|exceeded|ed\b)|\brate_limit_exceeded"
         r"|userratelimit|too[ _]?many[ _]?requests|throttl(?:ed|ing|ingexception)|requests too (?:quickly"
         r"|fast|many)|please slow down|\bslowdown\b|\bslow down\b|quota[ _]?exceeded|requestlimitexceeded"
@@ -222,7 +222,7 @@ PROVIDERS: Final[tuple[Rule, ...]] = (
         "|service unavailable|serviceunavailable|service_unavailable|not available right now"
         "|engine is currently|slots are reserved|too many connections|toomanyconnections"
         "|database is locked|deadlock|starting up|shutting down|could not serialize"
-        "|^(?!.*lock wait timeout).*try restarting transaction|no healthy upstream|bad gateway"
+        "|no healthy upstream|bad gateway"
         "|modelnotready|model is not ready|is currently loading|no endpoints available|serverbusy"
         "|connection pool exhausted|insufficientcapacity|insufficient capacity|temporarily overloaded"
         "|resource is busy|text file busy|could not obtain lock|could not get lock|lock file|api_error"
@@ -233,7 +233,7 @@ PROVIDERS: Final[tuple[Rule, ...]] = (
         r"|too ?many ?connections|too many clients|\bapi_error\b|server had an error while processing"
         r"|no available (?:model|provider|server|worker)|database is locked|deadlock (?:found|detected)"
         r"|(?:database system|server) is (?:starting up|shutting down)|could not serialize access"
-        r"|try restarting transaction|no healthy upstream|bad gateway|model_?(?: is )?not_?ready"
+        r"|no healthy upstream|bad gateway|model_?(?: is )?not_?ready"
         r"|is currently loading|no endpoints available|serverbusy|connection pool exhausted"
         r"|insufficient ?capacity|resource is busy|text file busy|could not (?:obtain|get) lock",
     ),
@@ -350,7 +350,24 @@ TIMEOUTS: Final[tuple[Rule, ...]] = (
     ),
 )
 
+# The first word of a Redis error is its code.
+_REDIS_CODES: Final[Mapping[str, E]] = {
+    **dict.fromkeys(("WRONGTYPE", "CROSSSLOT", "NOSCRIPT"), E.SCHEMA),
+    **dict.fromkeys(("LOADING", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), E.UNAVAILABLE),
+    **dict.fromkeys(("NOAUTH", "WRONGPASS"), E.AUTH),
+    **dict.fromkeys(("NOPERM", "READONLY"), E.PERMISSION),
+    "OOM": E.RESOURCE_EXHAUSTED,
+}
+_REDIS: Final = re.compile(rf"(?:\(error\) |[\w.]+Error: )?({'|'.join(_REDIS_CODES)}) [A-Z]?[a-z]")
+
+
+def _redis(subject: Subject) -> E | None:
+    match = _REDIS.match(subject.text)
+    return None if match is None else _REDIS_CODES[match[1]]
+
+
 STATUSES: Final[tuple[Rule, ...]] = (
+    decides("redis-code", "|".join(f"{code} ".lower() for code in _REDIS_CODES), _redis),
     decides(
         "http-status",
         "400|401|402|403|404|405|406|407|408|409|41|422|423|424|425|428|429|431|451|50|52|530",
