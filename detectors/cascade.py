@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from collector.step import Kind, Outcome
-from detectors import delegation, shared_cause
+from detectors import shared_cause
 from detectors.bounds import is_unknown_session
 from detectors.delegation import Delegation
 from detectors.protocol import Finding, Severity, finding_id
@@ -176,12 +176,11 @@ class Cascade:
             if len(self._wrapped):
                 self._wrapped.works(reading)
         spreads.append(self._taint.observe(reading, before, config.poisoned))
-        passing = delegation.Limits(config.depth, config.respawns, config.handoffs)
-        spreads += self._delegation.observe(reading, before, passing)
+        spreads += self._delegation.observe(reading, before, config)
         if not wrong:
             self._clean = step.step_id
         self._last_end_ns, self._after_call = max(self._last_end_ns, step.end_ns), True
-        return self._findings(step, spreads)
+        return self._findings(step, spreads) if any(spreads) else ()
 
     def _findings(self, step: Step, spreads: Iterable[Spread | None]) -> list[Finding]:
         """What is worth a (further) finding; one a root, the most severe."""

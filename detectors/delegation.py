@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from detectors.role import Role, words
@@ -69,13 +69,20 @@ def talk_of(tool: str) -> Talk:
     return Talk.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Protocol):
     """When passing on is a cascade; see `detectors.cascade.CascadeConfig`."""
 
-    depth: int
-    respawns: int
-    handoffs: int
+    @property
+    def depth(self) -> int:
+        """Agents below the first that pass work on."""
+
+    @property
+    def respawns(self) -> int:
+        """Children that die alike."""
+
+    @property
+    def handoffs(self) -> int:
+        """Hand-offs and messages in a row that say nothing new."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors.streaks import SPANS_KEPT, Mark, Spent
 
@@ -15,12 +15,11 @@ STEPS_KEPT = 12
 EXCERPT_CHARS = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(NamedTuple):
     """What was known when a step came: the last call that went well, and what had been spent."""
 
-    clean: str = ""
-    spent: Spent = field(default_factory=Spent)
+    clean: str
+    spent: Spent
 
 
 @dataclass(slots=True)

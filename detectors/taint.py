@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from detectors.reading import Reading
 
 _HEAD_CHARS: Final = 2048
+_GOOD_CHARS: Final = 1024
 _SEEN_KEPT: Final = 512
 _SOURCES_KEPT: Final = 8
 _KEYS_KEPT: Final = 16
@@ -36,18 +37,20 @@ _DEPTH: Final = 3
 _LONG: Final = 400
 _TEXT: Final = 24
 _LEAST_TEXT: Final = 12
+_LEAST_ID: Final = 5
 _SHOWN: Final = 4
 
 PLACEHOLDERS = frozenset(
     {"null", "none", "undefined", "nan", "n/a", "nil", "<null>", "<none>", "[object object]", "", "#n/a"}
 )
-_CUES = ("null", "None", "undefined", "NaN", '""', "N/A", "nil", "[object")
-_EMPTY_FIELD = re.compile(
-    r"""["']?(?<![\w])([A-Za-z]\w{1,40})["']?\s?[:=]\s?
-        (?:null|None|nil|undefined|NaN|N/A|\[object\ Object\]|""|''
+# Led by the mark, which most positions are not: the field's name is looked for before it.
+_EMPTY = re.compile(
+    r"""[:=]\s?(?=[nNu"'[])(?:null|None|nil|undefined|NaN|N/A|\[object\ Object\]|""|''
           |"(?:null|None|undefined|NaN|N/A|nil|\[object\ Object\])")(?=\s*(?:[,;}\]\n)]|$))""",
     re.VERBOSE,
 )
+_FIELD = re.compile(r"([A-Za-z]\w{1,40})[\"']?\s?$")
+_FIELD_CHARS: Final = 48
 _IN_PATH = re.compile(r"[^\s]*[/=:](?:undefined|null|None|NaN|\[object Object\])(?:[/&?#.][^\s]*)?")
 _IN_PROSE = re.compile(r"(?<![\w'\"`])(?:undefined|NaN|null|\[object Object\])(?![\w'\"`])")
 _CODE = re.compile(r"[{}();]|=>|==|\bdef\b|\breturn\b|\bimport\b")
@@ -57,7 +60,7 @@ _ID_FIELD = re.compile(
     re.VERBOSE,
 )
 _QUOTES: Final = " \n\t\"'"
-_DIGITS = re.compile(r"\d[\w-]{4,63}")
+_DIGITS = re.compile(r"[0-9][\w-]{4,63}")
 _ID_KEY = re.compile(
     r"(?:id|ids|number|token|key|email|account|amount|price|rate|total|address|phone|date|url|path)$"
 )
@@ -134,10 +137,19 @@ class Taint:
     def __init__(self) -> None:
         self._seen = Recent[int, bool](_SEEN_KEPT)
         self._sources: list[Source] = []
+        self._has_keys = self._has_texts = self._has_ids = False
 
     def clear(self) -> None:
         """Forget all bad results."""
         self._sources.clear()
+        self._look()
+
+    def _look(self) -> None:
+        """Remember what sorts of values there are to look for; looking for one that went costs only time."""
+        sources = self._sources
+        self._has_keys = any(source.keys for source in sources)
+        self._has_texts = any(source.texts for source in sources)
+        self._has_ids = any(source.values or source.derived for source in sources)
 
     def observe(self, reading: Reading, before: Before, threshold: int) -> Spread | None:
         """Take a tool call in; return the flow that it carries on so far as to be worth saying."""
@@ -157,23 +169,17 @@ class Taint:
 
     def _good(self, step: Step, result: str, before: Before) -> None:
         """Its values are clean from now on; its empty fields are where a cascade may begin."""
-        head = result[:_HEAD_CHARS]
+        head = result[:_GOOD_CHARS]
         seen = self._seen
         hashes = [crc32(value.encode()) for value in _DIGITS.findall(head)]
         for value in hashes:
             seen.put(value, value=True)
-        if any(source.values for source in self._sources):
+        if self._has_ids:
             good = {*hashes, *ids_in(head)}
             for source in self._sources:
                 source.values = [value for value in source.values if value not in good]
-        for cue in _CUES:
-            if cue in head:
-                break
-        else:
-            if head.strip():
-                return
         keys = empty_fields(head)
-        if keys:
+        if keys and not any(one.keys == keys and not one.shown for one in self._sources):
             self._keep(Source(Root.of(step, head, before), "placeholder", keys))
 
     def _bad(self, reading: Reading, before: Before) -> None:
@@ -192,6 +198,7 @@ class Taint:
 
     def _keep(self, source: Source) -> None:
         self._sources.append(source)
+        self._look()
         if len(self._sources) > _SOURCES_KEPT:
             # What was used already is told of when it goes on; of the others the oldest goes.
             unused = next((at for at, one in enumerate(self._sources) if not one.changes), 0)
@@ -201,6 +208,8 @@ class Taint:
         """Find a value of a bad result among a call's arguments; the surest one."""
         best: tuple[Source, _Use] | None = None
         for name, value in leaves(reading.step.arguments):
+            if not self._may_be_used(value):
+                continue
             for source in reversed(self._sources):
                 use = use_of(source, name, value, reading)
                 if use is not None and (best is None or (use.sure and not best[1].sure)):
@@ -208,6 +217,17 @@ class Taint:
             if best is not None and best[1].sure:
                 break
         return best
+
+    def _may_be_used(self, value: Json) -> bool:
+        """A cheap look before every source is asked."""
+        if is_placeholder(value):
+            return self._has_keys
+        text = value if isinstance(value, str) else str(value)
+        if self._has_texts and len(text) >= _LEAST_TEXT:
+            return True
+        if self._has_ids and len(text) >= _LEAST_ID:
+            return True
+        return self._has_keys and len(text) <= _LONG and _has_cue(text)
 
     def _used(self, reading: Reading, source: Source, use: _Use, threshold: int) -> Spread | None:
         """A call was made with a bad value."""
@@ -225,6 +245,7 @@ class Taint:
             for value in ids_in(step.result or "", plain=True):
                 if value not in self._seen and len(source.derived) < _VALUES_KEPT:
                     source.derived.append(value)
+                    self._has_ids = True
         source.root.add(step)
         if tool not in source.tools:
             source.tools = [*source.tools, tool][-_TOOLS_KEPT:]
@@ -242,6 +263,7 @@ class Taint:
         for value in state["seen"]:
             self._seen.put(value, value=True)
         self._sources = [Source.load(source) for source in state["sources"]]
+        self._look()
 
 
 def _told(source: Source, threshold: int) -> Spread | None:
@@ -330,7 +352,7 @@ def _has_inside(name: str, text: str, role: Role) -> bool:
     """Whether a path or a short text that changes something has a placeholder where a value should be."""
     if len(text) > _LONG or role in (Role.LOOK, Role.POLL, Role.THINK):
         return False
-    if not any(cue in text for cue in _CUES):
+    if not _has_cue(text):
         return False
     if normal_name(name) in _PROSE:
         return _IN_PROSE.search(text) is not None and _CODE.search(text) is None
@@ -353,7 +375,20 @@ def empty_fields(text: str) -> list[str]:
     """
     if len(text) < _TEXT and text.strip(_QUOTES).lower() in PLACEHOLDERS and text.strip(_QUOTES):
         return ["*"]
-    return list(dict.fromkeys(normal_name(found) for found in _EMPTY_FIELD.findall(text)))[:_KEYS_KEPT]
+    if not (_has_cue(text) or '""' in text or "''" in text or "N/A" in text or "nil" in text):
+        return []
+    names: dict[str, None] = {}
+    for found in _EMPTY.finditer(text):
+        at = found.start()
+        field = _FIELD.search(text[max(0, at - _FIELD_CHARS) : at])
+        if field is not None and len(names) < _KEYS_KEPT:
+            names[normal_name(field[1])] = None
+    return list(names)
+
+
+def _has_cue(text: str) -> bool:
+    """A cheap look for what most placeholders have in them."""
+    return "null" in text or "None" in text or "undefined" in text or "NaN" in text or "[object" in text
 
 
 def ids_in(text: str, *, plain: bool = False, only_ids: bool = False) -> list[int]:
