@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ RULE = "no_progress/1"
 _ASIDE = (Role.WAIT, Role.THINK, Role.POLL)
 _FEW = 12
 _NOISE = 0.03
+_ASKED = 1024
 _FAILURES = re.compile(
     r"(\d{1,6}) (?:tests? |checks? |specs? )?(?:failed|failures?|failing|errors?|problems?)\b"
 )
@@ -180,7 +181,7 @@ class NoProgress:
             return False
         if new > _FEW:
             return True
-        asked = words_in(str(reading.step.arguments))
+        asked = words_in(_beginning(reading.step.arguments))
         return sum(word not in asked for word in unseen) > len(words) * _NOISE
 
     def _answers_otherwise(self, reading: Reading) -> bool:
@@ -209,7 +210,10 @@ class NoProgress:
 
     def _is_progress_of_failures(self, reading: Reading) -> bool:
         """Tell whether fewer things fail than ever before since the rows began."""
-        found = _FAILURES.findall(reading.body or "")
+        body = reading.body or ""
+        if not ("fail" in body or "error" in body or "problem" in body):
+            return False
+        found = _FAILURES.findall(body)
         if not found:
             return False
         count = sum(map(int, found))
@@ -231,10 +235,11 @@ class NoProgress:
         long = len(words) >= config.min_words
         if not long and (words or reading.role is not Role.LOOK or (is_opaque(body) and body.strip())):
             return ()
-        if is_pending(body):
-            return ()
         row = self._looks
         row.add(step, before)
+        if row.count in (config.looks, 2 * config.looks) and is_pending(body):
+            row.end()  # who waits need not learn anything
+            return ()
         summary = f"{step.tool}: the {row.count}th look in a row that brought nothing new"
         return self._say("no_news", row, step, config.looks, summary)
 
@@ -253,8 +258,9 @@ class NoProgress:
         if same_attempt:
             return ()
         if body is None or len(words) < config.min_words or reading.failed or not _asks(reading):
-            row.end()
-            self._latest = Latest()
+            if latest.tool:
+                row.end()
+                self._latest = Latest()
             return ()
         head, tool, signature = head_of(body), step.tool or "", reading.call.signature
         if latest.tool != tool or latest.head != head:
@@ -321,3 +327,12 @@ def _asks(reading: Reading) -> bool:
     if reading.role is Role.OTHER:
         return role_of_name(reading.step.tool or "") is not None
     return reading.role is Role.LOOK
+
+
+def _beginning(arguments: Json) -> str:
+    """Arguments as text, of each the beginning."""
+    if isinstance(arguments, Mapping):
+        return " ".join(
+            value[:_ASKED] if isinstance(value, str) else str(value)[:_ASKED] for value in arguments.values()
+        )
+    return str(arguments)[:_ASKED]

@@ -67,6 +67,13 @@ def test_short_answers_about_new_ids_neither_count_nor_end_a_row() -> None:
     assert first(found(stream), "warning") == 17  # "paid" was news once
 
 
+def test_who_waits_need_not_learn_anything() -> None:
+    stream = Stream()
+    for n in range(30):
+        stream.call("kubectl_get", {"name": f"web-{n}"}, ok=f"Waiting for the rollout to finish. {PAGE}")
+    assert not [rule for _, rule, _ in rules(stream) if rule == "no_news"]
+
+
 @pytest.mark.parametrize(
     "between",
     [
