@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,6 +21,7 @@ from detectors.errors.kinds import ADVICE, ErrorClass
 from detectors.errors.subject import Subject
 
 ARTEFACT: Final = "model.json.gz"
+_LEAST_FEATURES: Final = 4  # known ones, the tool's among them
 SCALE: Final = 1000  # weights are kept as whole thousandths: small, and the same bytes on every machine
 
 
@@ -41,21 +42,19 @@ class Model:
         return (guess if confidence >= least else ErrorClass.UNKNOWN), confidence
 
     def judge(self, subject: Subject) -> tuple[ErrorClass, float]:
-        """The likeliest class and its probability, 0..1; of equals the first."""
+        """The likeliest class and its probability, 0..1; `UNKNOWN` and 0 for a text that says too little."""
         rows = [self.weights[name] for name in features_of(subject) if name in self.weights]
-        length = math.sqrt(len(rows)) or 1.0
+        if len(rows) < _LEAST_FEATURES:
+            return ErrorClass.UNKNOWN, 0.0
+        length = math.sqrt(len(rows))
         scores = [
             (bias + total / length) / SCALE
-            for bias, total in zip(self.biases, map(sum, _columns(rows, len(self.classes))), strict=True)
+            for bias, total in zip(self.biases, map(sum, zip(*rows, strict=True)), strict=True)
         ]
         highest = max(scores)
         shares = [math.exp(score - highest) for score in scores]
         best = scores.index(highest)
         return self.classes[best], shares[best] / sum(shares)
-
-
-def _columns(rows: Sequence[tuple[int, ...]], width: int) -> Sequence[Sequence[int]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
 def model_of(text: str) -> Model:
