@@ -138,8 +138,9 @@ CALLS: Final[tuple[Rule, ...]] = (
         E.SCHEMA,
         "multiple occurrences of|found 2 matches|matches of the string to replace|must be different"
         "|are exactly the same|not unique|multiple matches|no changes to make|expected 1 occurrence",
-        r"multiple (?:occurrences|matches)|found \d+ (?:matches|occurrences)|\d+ matches of the string"
-        r"|must be different|are exactly the same|is not unique|no changes to make|expected 1 occurrence",
+        r"multiple (?:occurrences|matches)|found \d+ (?:matches|occurrences)"
+        r"|\b\d{1,9} matches of the string|must be different|are exactly the same|is not unique"
+        r"|no changes to make|expected 1 occurrence",
     ),
     says(
         "edit-target-absent",
@@ -169,12 +170,12 @@ CALLS: Final[tuple[Rule, ...]] = (
         r"|argument|field)s?\b|invalid (?:`[^`\n]+` )?(?:parameter|argument|value for|input\b|format"
         r"|date\b|enum|json|url|uri|range)|[\w\"'`\]] must (?:not )?(?:be (?:an? |one of|between|of type"
         r"|in the|non|greater|less|at least|at most|positive|either|set|provided|specified|absolute|empty)"
-        r"|start with|contain|match)|['\"`]?\w+['\"`]? (?:field |parameter |argument )?(?:is"
+        r"|start with|contain|match)|\w['\"`]? (?:field |parameter |argument )?(?:is"
         r"|are) required(?! to (?:access|authenticate))|unrecognized (?:genre|arguments?|option|parameter"
         r"|field|value|name|keys?|request)|(?:selected|given|provided|specified"
         r"|supplied) [\w ]{1,40} (?:is|are) (?:invalid|empty)|(?:cannot|must not|can't) be empty"
-        r"|(?:you passed|is) empty\. please|should be smaller|(?:is )?not a valid (?:value|\w+id|uuid|date"
-        r"|number|integer|json|url|email|enum|choice|argument)|decoding json|json (?:decode|parse"
+        r"|(?:you passed|is) empty\. please|should be smaller|(?:is )?not a valid (?:value|\w{0,30}id|uuid"
+        r"|date|number|integer|json|url|email|enum|choice|argument)|decoding json|json (?:decode|parse"
         r"|parsing) ?error|jsondecodeerror|unexpected token|could not be parsed|unable to parse"
         r"|unexpected end of (?:json|input)|expecting value: line|unknown (?:parameter|argument|field"
         r"|name \")|unexpected (?:parameter|argument)|wrong type|illegal argument|malformed (?:command"
@@ -317,7 +318,7 @@ BUSINESS: Final[tuple[Rule, ...]] = (
         r"already (?:exists?|been|in use|has|have|a|running|open|started|registered|taken)|file exists"
         r"|cannot be (?:modified|returned|exchanged|cancelled|canceled|used|changed|updated|deleted"
         r"|combined|refunded|removed|undone|processed|booked)|(?:is |are )?not enough|should match"
-        r"|does not add up|please use '[^'\n]+' first|[^\n]+ first\W*$|no (?:presentation|document|canvas"
+        r"|does not add up|please use '[^'\n]+' first|\w first\W{0,9}$|no (?:presentation|document|canvas"
         r"|file|page|browser|session|workbook)[^\n]{0,30} (?:loaded|open|generated|active|selected)"
         r"|not empty|conflict|(?:out of|insufficient) stock|was declined|not eligible|is not active"
         r"|would exceed|nothing to commit|cannot overwrite|is closed|has not been read|modified since"

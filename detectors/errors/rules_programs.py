@@ -113,19 +113,19 @@ SHELL_FIRST: Final[tuple[Rule, ...]] = (
 )
 
 _RUNNERS: Final = re.compile(
-    r"=+ [^=\n]*\b(?:\d+ (?:failed|passed|errors?|warnings?|skipped|deselected)"
-    r"|no tests ran)\b[^=\n]* in [\d.:]+|\bran \d+ tests? in|failed \((?:failures|errors)=|(?:^"
-    r"|\n)(?:failed|error) [\w./-]+(?:::[\w\[\]./-]+)+|interrupted: \d+ errors? during collection"
-    r"|(?:tests?|suites?): +\d+ failed|\bfail(?:ed|ures?): [1-9]\d*\b[^\n]*\b(?:pass|error|skip)"
-    r"|tests run: \d+, failures|test result: failed|--- fail: |(?:^|\n)fail\t|\d+ passing|\d+ failing"
-    r"|there were failing tests|plugins: [^\n]*\w+-\d|failures!!!|internalerror>"
-    r"|examples?, \d+ failures?",
+    r"(?<!=)={3,200} [^=\n]{0,200}\b(?:\d{1,9} (?:failed|passed|errors?|warnings?|skipped|deselected)"
+    r"|no tests ran)\b[^=\n]{0,200} in [\d.:]+|\bran \d+ tests? in|failed \((?:failures|errors)=|(?:^"
+    r"|\n)(?:failed|error) [\w./-]{1,300}::|interrupted: \d+ errors? during collection|(?:tests?"
+    r"|suites?): +\d+ failed|\bfail(?:ed|ures?): [1-9]\d*\b[^\n]{0,80}\b(?:pass|error|skip)"
+    r"|tests run: \d+, failures|test result: failed|--- fail: |(?:^|\n)fail\t|\b\d{1,9} passing"
+    r"|\b\d{1,9} failing|there were failing tests|plugins: [^\n]{0,200}\w-\d|failures!!!"
+    r"|internalerror>|examples?, \d{1,9} failures?",
 )
 _FILE_OF_RUNNER: Final = re.compile(
     r"error: (?:file or directory )?not found: |error: file not found|no tests ran[^\n]*\n?error: not found"
 )
 _COMPILER: Final = re.compile(
-    r"error ts\d{3,5}|error\[e\d{4}\]|\berror: could not compile|[\w./-]+\.(?:c|cc|cpp|h|java|go|rs|ts"
+    r"error ts\d{3,5}|error\[e\d{4}\]|\berror: could not compile|\w\.(?:c|cc|cpp|h|java|go|rs|ts"
     r"|tsx|kt|swift|cs):\d+(?::\d+)?: (?:fatal )?(?:error|undefined)|compilation (?:failed|error)"
     r"|build failed|cannot find symbol|undefined reference to|make(?:\[\d+\])?: \*\*\* "
     r"|npm err! code elifecycle|property '\w+' does not exist on type|failed to compile|cmake error"
@@ -187,7 +187,7 @@ TESTS: Final[tuple[Rule, ...]] = (
         "linter",
         E.APPLICATION,
         "your code has been rated|problems (|found issues|lint errors|would be reformatted",
-        r"your code has been rated|✖ \d+ problems?|\d+ problems? \(\d+ errors?|lint errors"
+        r"your code has been rated|✖ \d+ problems?|\b\d{1,9} problems? \(\d{1,9} errors?|lint errors"
         r"|would be reformatted",
     ),
     says(
@@ -200,12 +200,12 @@ TESTS: Final[tuple[Rule, ...]] = (
 
 # The exception that ends a program: its class, perhaps with a module before it.
 _EXCEPTION: Final = re.compile(
-    r"(?:^|\n|\W)(?P<module>(?:[a-z_]\w*\.)*)(?P<name>[A-Z]\w*?(?:Error|Exception|Warning|Exit"
+    r"\b(?P<name>[A-Z]\w{0,80}?(?:Error|Exception|Warning|Exit"
     r"|Interrupt|Unavailable|NotFound|Refused)|KeyboardInterrupt|StopIteration|SystemExit"
     r"|SkipNode)(?=:|\s*$|\n|\()",
 )
 _LINE_OF_EXCEPTION: Final = re.compile(
-    r"(?P<module>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-Z]\w*(?:Error|Exception|Warning|Exit|Interrupt"
+    r"(?P<module>(?:[A-Za-z_]\w*\.){0,12})(?P<name>[A-Z]\w{0,80}(?:Error|Exception|Warning|Exit|Interrupt"
     r"|NotReady|DoesNotExist|ConfigurationError|Failure|NotFound|Unavailable|Timeout)"
     r"|KeyboardInterrupt|StopIteration|SystemExit|error)(?=:|\s*$)",
 )
@@ -455,7 +455,7 @@ SHELL: Final[tuple[Rule, ...]] = (
         "|device or resource busy|hunk|broken pipe|terminated by signal|segmentation fault|core dumped"
         "|would be overwritten|non-fast-forward|conflict (",
         r"file exists|directory not empty|conflict|automatic merge failed|nothing to commit|resource busy"
-        r"|hunks? (?:failed|ignored)|\d+ out of \d+ hunk|terminated by signal|segmentation fault"
+        r"|hunks? (?:failed|ignored)|\b\d{1,9} out of \d{1,9} hunk|terminated by signal|segmentation fault"
         r"|core dumped|would be overwritten|non-fast-forward",
     ),
     decides("own-code", "error:|fail:|failure:|failed:", _own_code, confidence=WORDS),
