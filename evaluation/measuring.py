@@ -15,6 +15,7 @@ from evaluation.scoring import Alarm, Alarms, first_alarms
 from evaluation.shared import (
     BLIND,
     CASES,
+    ERRORS,
     GROUPS,
     LABELS,
     SETS,
@@ -80,11 +81,15 @@ def run_row(name: str, case: Case) -> dict[str, object]:
 
 
 def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = True) -> Measured:
-    """Measure the named sets, the cases and the labels among them; `rules`: baselines and peers too."""
+    """Measure the named sets, the cases and the labels among them.
+
+    `rules`: baselines and peers too, and the error corpus.
+    """
     sets = [name for name in SETS if name in names]
     alone = LABELS in names and (quick or sets != list(SETS))
     streams = [name for name in (CASES, BLIND, *sets) if name in names] + [LABELLED] * alone
-    said, soft = judgements(streams, quick=quick, workers=workers)
+    extra = [ERRORS] if rules else []
+    said, soft = judgements([*streams, *extra], quick=quick, workers=workers)
     rows: list[dict[str, object]] = []
     members: dict[str, list[str]] = {}
     kept: dict[str, list[Case]] = {}
@@ -101,7 +106,7 @@ def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = Tr
     runs = pl.DataFrame(rows, schema=dict(RUN_SCHEMA)).unique("id", keep="first", maintain_order=True)
     return Measured(
         runs=runs,
-        findings=said,
+        findings=said.filter(pl.col("set") != ERRORS),
         soft=soft,
         members=members,
         alarms={RECLOSER: first_alarms(said), **alarms},

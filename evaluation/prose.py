@@ -11,14 +11,16 @@ Written by `make eval`; nothing here is typed by hand. All runs come in as OTLP,
 `recloser analyze` with its default settings. An alarm is a finding of severity warning or critical whose
 kind says that a run is stuck: doom_loop, flail, retry_storm, cascade, no_progress.
 
-**How to read it.** Each set is cut in two by the SHA-256 of a run's id. Thresholds are chosen on the
-*tuned* half; the *reported* half is the headline. Both are given, and *all* is both together. Shares
-stand with their 95 % interval (Wilson). *Baselines* are rules of a line, whose numbers were chosen while
-looking at these same sets; *peers* are rules of other systems, written anew from descriptions of them.
-Both run over the same calls and know neither kinds nor severities. Cases are re-told from public
-reports, labels are of two blind readers, and the judge of a whole set is its own: tests that pass, a
-reward, a model. A run that was stuck for a while can come to a good end, so an alarm on a good run is
-not always a false one.
+**How to read it.** Each set is cut in two by the SHA-256 of a run's id. Thresholds are for the *tuned*
+half to decide, the only one whose misses `--show` tells of by itself; the *reported* half is the
+headline. Both are given, and *all* is both together. Cases and labels of both halves lie open to
+everybody who writes a detector, and they are few: take their figures for an upper bound, and the whole
+sets for what happens. Shares stand with their 95 % interval (Wilson). *Baselines* are rules of a line,
+whose numbers were chosen while looking at these same sets; *peers* are rules of other systems, written
+anew from descriptions of them. Both run over the same calls and know neither kinds nor severities. Cases
+are re-told from public reports, labels are of two blind readers, and the judge of a whole set is its
+own: tests that pass, a reward, a model. A run that was stuck for a while can come to a good end, so an
+alarm on a good run is not always a false one.
 """
 
 TARGETS: Final = """

@@ -26,9 +26,9 @@ class SoftScore:
 
 
 def score_soft(errors: Sequence[Case], soft: pl.DataFrame) -> SoftScore:
-    """Score error messages (with `trajectory`, `call` from 0, `reported_ok`) by rows of `SOFT_SCHEMA`."""
-    said = set(soft.select("id", "at").iter_rows())
-    hit = [row for row in errors if (row["trajectory"], int(row["call"]) + 1) in said]
+    """Score error messages (`id`, `message`, `reported_ok`), each a run of one call; `soft`: `SOFT_SCHEMA`."""
+    said = set(soft["id"])
+    hit = [row for row in errors if row["id"] in said]
     there = [row for row in errors if row["reported_ok"]]
     found = sum(bool(row["reported_ok"]) for row in hit)
     missed = tuple(" ".join(str(row["message"]).split())[:100] for row in there if row not in hit)

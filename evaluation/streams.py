@@ -22,7 +22,7 @@ from collector.receivers.files import Body
 from collector.step import Kind, Outcome, Step
 from detectors.protocol import Finding
 from detectors.reading import Reading
-from evaluation.shared import BUILD, ROOT, SHARED, Case, Converter, converter, load, path_of, read
+from evaluation.shared import BUILD, ERRORS, ROOT, SHARED, Case, Converter, converter, load, path_of, read
 
 JUDGED_BY: Final = ("api", "collector", "control", "detectors")
 LABELLED: Final = "labelled"
@@ -139,13 +139,22 @@ def _row(name: str, session: str, finding: Finding, done: Mapping[str, int]) -> 
 
 
 def runs_of(name: str, *, quick: bool) -> list[Case]:
-    """The runs of a stream."""
+    """The runs of a stream; each message of the error corpus is a run of the one call that it came from."""
+    if name == ERRORS:
+        return [message_run(row) for row in read(path_of(ERRORS))]
     if name != LABELLED:
         return load(name, quick=quick)
     labels = list(read(path_of("labels")))
     wanted = {row["id"] for row in labels}
     sets = sorted({row["dataset"] for row in labels})
     return [case for name in sets for case in load(name) if case["id"] in wanted]
+
+
+def message_run(row: Case) -> Case:
+    """A row of the error corpus (`id`, `tool`, `message`, `reported_ok`) as a run of one call."""
+    ok = row["reported_ok"]
+    text = {"result": row["message"]} if ok else {"error": row["message"]}
+    return {"id": row["id"], "calls": [{"tool": row.get("tool") or "tool", "ok": ok, **text}]}
 
 
 def code_digest() -> str:

@@ -149,11 +149,11 @@ def test_alarms_are_right_where_people_see_repetition() -> None:
 
 def test_soft_failures_are_scored_by_their_call() -> None:
     errors = [
-        {"trajectory": "r", "call": 1, "reported_ok": True, "message": "timed out"},
-        {"trajectory": "r", "call": 4, "reported_ok": True, "message": "no\ncanvas"},
-        {"trajectory": "r", "call": 6, "reported_ok": False, "message": "exit 1"},
+        {"id": "a", "reported_ok": True, "message": "timed out"},
+        {"id": "b", "reported_ok": True, "message": "no\ncanvas"},
+        {"id": "c", "reported_ok": False, "message": "exit 1"},
     ]
-    table = pl.DataFrame({"set": ["s", "s"], "id": ["r", "r"], "at": [2, 7]}, schema=SOFT_SCHEMA)
+    table = pl.DataFrame({"set": ["s", "s"], "id": ["a", "c"], "at": [1, 1]}, schema=SOFT_SCHEMA)
     score = score_soft(errors, table)
     assert (score.precision, score.recall, score.missed) == (Share(1, 2), Share(1, 2), ("no canvas",))
     runs = pl.DataFrame({"set": ["s", "s", "quiet"], "ok": [10, 20, 5]})
