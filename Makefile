@@ -38,7 +38,7 @@ accept-short: $(VENV)/.dev ## the short part of that
 bench: $(VENV)/.dev ## every measured figure, again
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/steps.py
-	$(BIN)/python bench/detectors.py
+	$(BIN)/python bench/detectors
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/ingest.py
 

@@ -2,6 +2,8 @@
 
 Usage: ``python bench/detector_cost.py [--steps 20000]``.
 
+A folder, because a file of this name would hide the package that it measures from the other scripts here.
+
 One process, no store, no receivers: steps are made beforehand and handed to the engine. Result texts are 500
 characters; every call is new, so that all that can be computed is computed.
 """
@@ -11,13 +13,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-if __name__ == "__main__":
-    sys.path.pop(0)  # the script's folder: there, this file has the name of the package that it measures
 
 from collector.step import Json, Kind, Outcome, Step, Usage
 from detectors.catalog import build
