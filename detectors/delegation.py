@@ -26,7 +26,7 @@ _CHAIN_MAX: Final = 16
 _KEYS_KEPT: Final = 32
 _NAMES_KEPT: Final = 8
 _NAME_CHARS: Final = 60
-_OTHER_BRIEFS: Final = 2  # so many more levels, when the brief is another each time
+_OTHER_BRIEFS: Final = 1  # so many more levels, when the brief is another each time
 _MASK: Final = 2**64 - 1
 
 _DELEGATES = words("agent subagent delegate delegation spawn dispatch worker")

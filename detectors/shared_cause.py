@@ -7,13 +7,14 @@ tool's name and the arguments' values, or by their class where that is about wha
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from detectors.error_family import family_of
 from detectors.errors import ErrorClass
 from detectors.operation import parts_of
-from detectors.role import words
+from detectors.role import Role, words
 from detectors.scope import Recent
 from detectors.spreading import Before, Root, Spread, excerpt
 from detectors.tool_role import role_of_name
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _CAUSES_KEPT: Final = 12
 _MEMBERS_KEPT: Final = 24
 _OPEN_KEPT: Final = 16
+_THINGS_KEPT: Final = 4
 _TEXT_CHARS: Final = 600
 _LEAST_TEXT: Final = 8
 _LEAST_NAME: Final = 4
@@ -42,6 +44,7 @@ _BENEATH = frozenset(
         ErrorClass.ENVIRONMENT,
     }
 )
+_REACH = frozenset({ErrorClass.NETWORK, ErrorClass.UNAVAILABLE, ErrorClass.TIMEOUT})
 _OUTER = _BENEATH | {ErrorClass.TIMEOUT, ErrorClass.RATE_LIMIT, ErrorClass.TOOL_BUG, ErrorClass.UNKNOWN}
 # Their values are what they are about: only the very same text is the same cause.
 _LITERAL = frozenset({ErrorClass.NOT_FOUND, ErrorClass.PERMISSION, ErrorClass.UNKNOWN})
@@ -56,7 +59,9 @@ _HOST = re.compile(
     """,
     re.IGNORECASE,
 )
-_COUNTS = re.compile(r"\b\d+ (?:\w+ )?(?:failed|passed|failures?|passing|failing)\b")
+_TOO_MUCH = re.compile(r"(?i)too (?:much|large|long|big)\b|truncated")
+_COUNTS = re.compile(r"(?<!port )\b\d{1,4} (?:tests? )?(?:failed|passed|failures?|passing|failing)\b")
+_THING = re.compile(r"(?=.*[_./\d-])(?=.*[A-Za-z])[\w./:-]{5,60}")
 _SOURCE = re.compile(
     r"\.(?:py|pyx|js|jsx|ts|tsx|go|rs|c|cc|cpp|h|java|rb|php|sh|sql|html?|css|json|ya?ml|md|txt):"
 )
@@ -64,11 +69,11 @@ _NO_NAMES = words(
     """
     is are was were has not at on in to for from with the error errors name named returned responded failed
     failure unavailable connection terminated closed process side version does did or and may might could
-    timeout timed temporarily down
+    timeout timed temporarily down database server host broker service backend cluster upstream
     """
 )
 _ABOUT_SERVERS = re.compile(
-    r"(?i)spawn|server|daemon|connect|gateway|database|\bdb\b|\bmcp\b|crash|start|credential|token|quota|disk|memory"
+    r"(?i)spawn|server|daemon|connect|gateway|database|\bdb\b|\bmcp\b|crash|credential|quota|disk"
 )
 _CUED = (
     r"(?:upstream|dependenc\w+|depends on|stage|step|task|agent|tool|from|input|parent|by|of)[\s:'\"`]{1,3}"
@@ -109,6 +114,10 @@ class Cause:
         if step.step_id != self.root.first.step_id:
             self.root.add(step)
 
+    def tools(self) -> set[str]:
+        """The tools themselves, a shell as the one that it is."""
+        return {member.split(_SEPARATOR)[2] for member in self.members}
+
     def within(self, since_ns: int) -> tuple[list[str], list[str]]:
         """Tools and agents that failed since then, in the order of their latest failures."""
         recent = [member.split(_SEPARATOR) for member, at in self.members.items() if at >= since_ns]
@@ -119,11 +128,12 @@ class Cause:
 
 @dataclass(slots=True)
 class _Open:
-    """The first failure of a tool that has not worked since."""
+    """The first failure of a tool that has not worked since; `things` are what it was to make."""
 
     root: Root
     at_ns: int
     error_class: str
+    things: list[str] = field(default_factory=list)
 
 
 class SharedCause:
@@ -172,11 +182,13 @@ class SharedCause:
                 cause = self._begin(key, step, text, before)
             cause.add(step, member)
             spread = self._judge(key, cause, step, limits)
-            if spread is not None:
+            if spread is not None and not spreads:
                 spreads.append(spread)
-                break
         if self._open.get(tool) is None:
-            self._open.put(tool, _Open(Root.of(step, text, before), step.end_ns, verdict.error_class.value))
+            opened = _Open(Root.of(step, text, before), step.end_ns, verdict.error_class.value)
+            if reading.role in (Role.CHANGE, Role.OTHER):
+                opened.things = things_in(step.arguments)
+            self._open.put(tool, opened)
         return spreads
 
     def _keys(self, reading: Reading, text: str, error_class: ErrorClass) -> list[str]:
@@ -184,25 +196,31 @@ class SharedCause:
         step = reading.step
         named = self._named(step, text)
         keys = [named] if named else []
-        if error_class in _OWN or _COUNTS.search(text):
+        if error_class in _OWN or _COUNTS.search(text) or _TOO_MUCH.search(text):
             return keys
         if error_class in _OUTER:
-            keys += [f"host:{host}" for host in sorted(hosts_in(text))[:2]]
+            keys += [f"host:{host}" for host in sorted(hosts_in(text))[:3]]
         template = text_key(text, step.tool or "", step.arguments, literal=error_class in _LITERAL)
         if template:
-            sure = "text" if error_class in _BENEATH else "words"
-            keys.append(f"{sure}:{template}")
-        if error_class in _BENEATH:
+            sort = "text" if error_class in _BENEATH else "words"
+            # One agent's calls that are refused alike are its own mistakes; over several agents they are not.
+            own = error_class is ErrorClass.PERMISSION or error_class is ErrorClass.SCHEMA
+            keys.append(f"{'refused' if own else sort}:{template}")
+        if error_class in _REACH:
+            keys.append("class:out of reach")
+        elif error_class in _BENEATH:
             keys.append(f"class:{error_class.value}")
         return keys
 
     def _named(self, step: Step, text: str) -> str | None:
-        """The cause that an error names: a tool or an agent that failed before."""
+        """The cause that an error names: a tool or agent that failed before, or what it was to make."""
         lowered = text.lower()
+        own = str(step.arguments)[:_TEXT_CHARS].lower()
         for tool, opened in self._open.items():
             if tool == step.tool:
                 continue
             names = [tool] if opened.root.agent == step.agent else [tool, opened.root.agent]
+            names += [thing for thing in opened.things if thing in lowered and thing not in own]
             if any(names_it(lowered, name.lower()) for name in names):
                 key = self._led_by.get(tool) or f"named:{tool}"
                 self._led_by.put(step.tool or "", key)
@@ -244,11 +262,13 @@ class SharedCause:
             )
         else:
             reached = len(tools) >= threshold and len(agents) >= limits.agents
-            if not reached and sort in ("host", "text"):
+            if not reached and sort in ("host", "text", "words"):
                 tools, agents = cause.within(step.end_ns - limits.alone_window_ns)
-                threshold = limits.alone_tools
+                # Words that nobody knows may be anybody's: one tool more.
+                threshold = limits.alone_tools + (sort == "words")
                 rule = "one_cause"
-                reached = len(tools) >= threshold and cause.attempts >= _ATTEMPTS
+                several = len(tools) if sort != "words" else len(cause.tools())
+                reached = several >= threshold and cause.attempts >= _ATTEMPTS
         if not reached:
             return None
         rank = 2 if len(tools) >= threshold and cause.count >= 2 * threshold else 1
@@ -274,7 +294,7 @@ class SharedCause:
                 for key, cause in self._causes.items()
             ],
             "open": [
-                [tool, opened.root.json(), opened.at_ns, opened.error_class]
+                [tool, opened.root.json(), opened.at_ns, opened.error_class, list(opened.things)]
                 for tool, opened in self._open.items()
             ],
             "led_by": [[tool, key] for tool, key in self._led_by.items()],
@@ -285,8 +305,8 @@ class SharedCause:
         self.clear()
         for key, root, members, attempts, attempt_id, count in state["causes"]:
             self._causes.put(key, Cause(Root.load(root), dict(members), attempts, attempt_id, count))
-        for tool, root, at_ns, error_class in state["open"]:
-            self._open.put(tool, _Open(Root.load(root), at_ns, error_class))
+        for tool, root, at_ns, error_class, things in state["open"]:
+            self._open.put(tool, _Open(Root.load(root), at_ns, error_class, list(things)))
         for tool, key in state["led_by"]:
             self._led_by.put(tool, key)
 
@@ -295,7 +315,7 @@ def hosts_in(text: str) -> set[str]:
     """The hosts and services that an error names as what did not answer.
 
     >>> sorted(hosts_in("connect ECONNREFUSED 10.0.0.5:5432")), hosts_in("app.py:12: KeyError")
-    (['10.0.0.5:5432'], set())
+    (['10.0.0.5', '10.0.0.5:5432'], set())
     >>> hosts_in("upstream 'orders-db' timed out"), hosts_in("the server is down")
     ({'orders-db'}, set())
     """
@@ -304,7 +324,23 @@ def hosts_in(text: str) -> set[str]:
         name = match[match.lastgroup or 0].lower().rstrip(".")
         if name not in _NO_NAMES and len(name) >= _LEAST_NAME and not _SOURCE.search(f"{name}:"[:80]):
             found.add(name[:60])
+            if match.lastgroup == "ip":
+                found.add(name.partition(":")[0])
     return {name for name in found if not _SOURCE.search(name)}
+
+
+def things_in(arguments: Json) -> list[str]:
+    """Names of what a call was about, that no other thing is likely to have, in lower case.
+
+    >>> things_in({"table": "users_v2", "mode": "create", "path": "/srv/a.db"})
+    ['users_v2', '/srv/a.db']
+    """
+    if not isinstance(arguments, Mapping):
+        return []
+    found = [
+        value.lower() for value in arguments.values() if isinstance(value, str) and _THING.fullmatch(value)
+    ]
+    return found[:_THINGS_KEPT]
 
 
 def text_key(text: str, tool: str, arguments: Json, *, literal: bool) -> str:

@@ -8,74 +8,45 @@ value brings back is bad, too. A value that a good call brought is clean.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from detectors.delegation import Talk, talk_of
-from detectors.role import Role, words
+from detectors.poison import (
+    DIGITS,
+    HEAD_CHARS,
+    ID_KEY,
+    KEYS_KEPT,
+    LEAST_TEXT,
+    LINKS,
+    LONG,
+    empty_fields,
+    has_cue,
+    has_inside,
+    ids_in,
+    is_data,
+    is_placeholder,
+    leaves,
+    text_hash,
+)
+from detectors.role import Role
 from detectors.scope import Recent
-from detectors.signature import VOLATILE, normal_name
+from detectors.signature import normal_name
 from detectors.spreading import Before, Root, Spread, excerpt
-from detectors.tool_role import role_of_name, words_of
+from detectors.tool_role import role_of_name
 
 if TYPE_CHECKING:
     from collector.step import Json, Step
     from detectors.reading import Reading
 
-_HEAD_CHARS: Final = 2048
 _GOOD_CHARS: Final = 1024
 _SEEN_KEPT: Final = 512
 _SOURCES_KEPT: Final = 8
-_KEYS_KEPT: Final = 16
 _VALUES_KEPT: Final = 12
 _TOOLS_KEPT: Final = 8
-_LEAVES: Final = 48
-_DEPTH: Final = 3
-_LONG: Final = 400
-_TEXT: Final = 24
-_LEAST_TEXT: Final = 12
+_LABEL_CHARS: Final = 40
 _LEAST_ID: Final = 5
 _SHOWN: Final = 4
-
-PLACEHOLDERS = frozenset(
-    {"null", "none", "undefined", "nan", "n/a", "nil", "<null>", "<none>", "[object object]", "", "#n/a"}
-)
-# Led by the mark, which most positions are not: the field's name is looked for before it.
-_EMPTY = re.compile(
-    r"""[:=]\s?(?=[nNu"'[])(?:null|None|nil|undefined|NaN|N/A|\[object\ Object\]|""|''
-          |"(?:null|None|undefined|NaN|N/A|nil|\[object\ Object\])")(?=\s*(?:[,;}\]\n)]|$))""",
-    re.VERBOSE,
-)
-_FIELD = re.compile(r"([A-Za-z]\w{1,40})[\"']?\s?$")
-_FIELD_CHARS: Final = 48
-_IN_PATH = re.compile(r"[^\s]*[/=:](?:undefined|null|None|NaN|\[object Object\])(?:[/&?#.][^\s]*)?")
-_IN_PROSE = re.compile(r"(?<![\w'\"`])(?:undefined|NaN|null|\[object Object\])(?![\w'\"`])")
-_CODE = re.compile(r"[{}();]|=>|==|\bdef\b|\breturn\b|\bimport\b")
-_ID_FIELD = re.compile(
-    r"""["'](\w{0,40}(?:id|Id|ID|key|token|number|no|ref|code|path|file|url|uri|handle|cursor|sku|name))["']
-        \s?:\s?["']?([^"',}\]\s]{5,80})""",
-    re.VERBOSE,
-)
-_QUOTES: Final = " \n\t\"'"
-_DIGITS = re.compile(r"[0-9][\w-]{4,63}")
-_ID_KEY = re.compile(
-    r"(?:id|ids|number|token|key|email|account|amount|price|rate|total|address|phone|date|url|path)$"
-)
-_LINKS = re.compile(
-    r"parent|next|prev|manager|reply|cursor|page|filter|before|after|expire|delet|cancel|optional"
-)
-_TOLD = words(
-    """
-    incident alert notify report log ticket issue bug escalate error feedback respond reply answer finish
-    """
-)
-_TELLS = re.compile(r"(?:error|reason|status|log|cause|detail|details|trace|exception|stderr)$")
-_PROSE = words("body message text subject content note description summary html markdown title caption")
-_PLACE = re.compile(r"(?i)(?:path|file|url|uri|name|code|key)$")
-_NO_VALUE = re.compile(r"(?i)trace|request|error|doc|help|support|correlation|incident|log")
 
 
 @dataclass(slots=True)
@@ -171,7 +142,7 @@ class Taint:
         """Its values are clean from now on; its empty fields are where a cascade may begin."""
         head = result[:_GOOD_CHARS]
         seen = self._seen
-        hashes = [crc32(value.encode()) for value in _DIGITS.findall(head)]
+        hashes = [crc32(value.encode()) for value in DIGITS.findall(head)]
         for value in hashes:
             seen.put(value, value=True)
         if self._has_ids:
@@ -184,8 +155,8 @@ class Taint:
 
     def _bad(self, reading: Reading, before: Before) -> None:
         """A call that went wrong: its error text and the ids in its fields are no data."""
-        step, text = reading.step, reading.error_text[:_HEAD_CHARS]
-        known = {crc32(value.encode()) for value in _DIGITS.findall(str(step.arguments)[:_HEAD_CHARS])}
+        step, text = reading.step, reading.error_text[:HEAD_CHARS]
+        known = {crc32(value.encode()) for value in DIGITS.findall(str(step.arguments)[:HEAD_CHARS])}
         sort = "soft" if reading.soft is not None else "failed"
         # An error names the file to look at: that is help. An id that it names may be of something half made.
         found = ids_in(text, only_ids=sort == "failed")
@@ -194,7 +165,9 @@ class Taint:
         if values or (texts and sort == "soft"):
             source = Source(Root.of(step, text, before), sort, [], values[:_VALUES_KEPT])
             source.texts = texts if sort == "soft" else []
-            self._keep(source)
+            # Told again, by whatever it was kept in, it is the same error.
+            if not any(one.texts and one.texts == texts for one in self._sources):
+                self._keep(source)
 
     def _keep(self, source: Source) -> None:
         self._sources.append(source)
@@ -223,11 +196,11 @@ class Taint:
         if is_placeholder(value):
             return self._has_keys
         text = value if isinstance(value, str) else str(value)
-        if self._has_texts and len(text) >= _LEAST_TEXT:
+        if self._has_texts and len(text) >= LEAST_TEXT:
             return True
         if self._has_ids and len(text) >= _LEAST_ID:
             return True
-        return self._has_keys and len(text) <= _LONG and _has_cue(text)
+        return self._has_keys and len(text) <= LONG and has_cue(text)
 
     def _used(self, reading: Reading, source: Source, use: _Use, threshold: int) -> Spread | None:
         """A call was made with a bad value."""
@@ -246,6 +219,9 @@ class Taint:
                 if value not in self._seen and len(source.derived) < _VALUES_KEPT:
                     source.derived.append(value)
                     self._has_ids = True
+            if source.keys and step.result:
+                more = [key for key in empty_fields(step.result[:_GOOD_CHARS]) if key not in source.keys]
+                source.keys = [*source.keys, *more][:KEYS_KEPT]
         source.root.add(step)
         if tool not in source.tools:
             source.tools = [*source.tools, tool][-_TOOLS_KEPT:]
@@ -275,8 +251,12 @@ def _told(source: Source, threshold: int) -> Spread | None:
         threshold += 1
     elif several and count >= threshold and source.sure:
         rank = 2 if count >= 2 * threshold and source.sure > threshold else 1
+    elif not source.sure:
+        # An empty field may be meant; that three tools took it on is not.
+        rank = 1 if count > threshold and len(source.tools) > threshold else -1
+        threshold += 1
     else:
-        rank = 0 if source.sure else -1
+        rank = 0
     if rank < 0:
         return None
     what = {"placeholder": "an empty value", "soft": "an error that was reported as success"}.get(
@@ -300,29 +280,20 @@ def use_of(source: Source, name: str, value: Json, reading: Reading) -> _Use | N
     if is_placeholder(value):
         return _empty_use(source, name, value)
     text = str(value).strip()
-    if source.keys and isinstance(value, str) and _has_inside(name, text, reading.role):
+    if source.keys and isinstance(value, str) and has_inside(name, text, reading.role):
         return _Use(name, excerpt(text), sure=True)
-    if source.texts and isinstance(value, str) and len(text) >= _LEAST_TEXT and _is_data(name, reading):
-        hashed = text_hash(text)
-        if hashed and hashed in source.texts:
-            return _Use(name, excerpt(text), sure=True)
+    if source.texts and isinstance(value, str) and len(text) >= LEAST_TEXT and is_data(name, reading):
+        label, colon, rest = text[:_LABEL_CHARS].partition(": ")
+        for part in (text, text[len(label) + 2 :]) if colon and rest else (text,):
+            hashed = text_hash(part)
+            if hashed and hashed in source.texts:
+                return _Use(name, excerpt(text), sure=True)
     return _id_use(source, name, text) if source.values or source.derived else None
-
-
-def is_placeholder(value: Json) -> bool:
-    """Tell whether a value stands for none.
-
-    >>> [is_placeholder(value) for value in (None, "undefined", float("nan"), 0, "no")]
-    [True, True, True, False, False]
-    """
-    if value is None or isinstance(value, str):
-        return (value or "").strip().lower() in PLACEHOLDERS
-    return isinstance(value, float) and value != value  # noqa: PLR0124 - nan alone differs from itself
 
 
 def _id_use(source: Source, name: str, text: str) -> _Use | None:
     """An argument that is, or has in it, an id of a bad result or of what was made of one."""
-    for found in _DIGITS.findall(text[:_LONG]):
+    for found in DIGITS.findall(text[:LONG]):
         hashed = crc32(found.encode())
         if hashed in source.derived:
             return _Use(name, excerpt(text), sure=True)
@@ -338,104 +309,11 @@ def _empty_use(source: Source, name: str, value: Json) -> _Use | None:
     if not source.keys:
         return None
     short = normal_name(name)
-    exact = short in source.keys
+    named = short in source.keys or any(len(key) > 1 and short.endswith(key) for key in source.keys)
     if value is None or value == "":
-        if exact and _ID_KEY.search(short) and not _LINKS.search(short):
+        if named and ID_KEY.search(short) and not LINKS.search(short):
             return _Use(name, "null" if value is None else '""', sure=False)
         return None
-    if exact or "*" in source.keys or any(len(key) > 1 and short.endswith(key) for key in source.keys):
+    if named or "*" in source.keys:
         return _Use(name, str(value), sure=str(value).lower() not in ("n/a", "none"))
     return None
-
-
-def _has_inside(name: str, text: str, role: Role) -> bool:
-    """Whether a path or a short text that changes something has a placeholder where a value should be."""
-    if len(text) > _LONG or role in (Role.LOOK, Role.POLL, Role.THINK):
-        return False
-    if not _has_cue(text):
-        return False
-    if normal_name(name) in _PROSE:
-        return _IN_PROSE.search(text) is not None and _CODE.search(text) is None
-    return _IN_PATH.fullmatch(text) is not None
-
-
-def _is_data(name: str, reading: Reading) -> bool:
-    """Whether a text is handed on as data, and not told to somebody as what went wrong."""
-    tool = reading.step.tool or ""
-    if reading.role in (Role.LOOK, Role.POLL, Role.THINK) or talk_of(tool) is Talk.DELEGATE:
-        return False
-    return not (_TOLD & set(words_of(tool)) or _TELLS.search(normal_name(name)))
-
-
-def empty_fields(text: str) -> list[str]:
-    """Normal names of fields without a value in a result; `*` when all of it is a placeholder.
-
-    >>> empty_fields('{"customer_id": null, "name": "Ann"}'), empty_fields("undefined"), empty_fields("ok")
-    (['customerid'], ['*'], [])
-    """
-    if len(text) < _TEXT and text.strip(_QUOTES).lower() in PLACEHOLDERS and text.strip(_QUOTES):
-        return ["*"]
-    if not (_has_cue(text) or '""' in text or "''" in text or "N/A" in text or "nil" in text):
-        return []
-    names: dict[str, None] = {}
-    for found in _EMPTY.finditer(text):
-        at = found.start()
-        field = _FIELD.search(text[max(0, at - _FIELD_CHARS) : at])
-        if field is not None and len(names) < _KEYS_KEPT:
-            names[normal_name(field[1])] = None
-    return list(names)
-
-
-def _has_cue(text: str) -> bool:
-    """A cheap look for what most placeholders have in them."""
-    return "null" in text or "None" in text or "undefined" in text or "NaN" in text or "[object" in text
-
-
-def ids_in(text: str, *, plain: bool = False, only_ids: bool = False) -> list[int]:
-    """32-bit hashes of the ids in a result's fields; `plain`: of all that has digits, too.
-
-    `only_ids`: not of what may be a path, an address or a name.
-
-    >>> len(ids_in('{"error": "gone", "order_id": "ord-88123", "request_id": "7f3a91c2"}'))
-    2
-    """
-    found: dict[int, None] = {}
-    for key, value in _ID_FIELD.findall(text[:_HEAD_CHARS]):
-        if normal_name(key) in VOLATILE or _NO_VALUE.search(key):
-            continue
-        if only_ids and (_PLACE.search(key) or "/" in value or not any(map(str.isdigit, value))):
-            continue
-        found[crc32(value.encode("utf-8", "surrogatepass"))] = None
-        for digits in _DIGITS.findall(value):
-            found[crc32(digits.encode())] = None
-    if plain:
-        for digits in _DIGITS.findall(text[:_LONG]):
-            found[crc32(digits.encode())] = None
-    return list(found)
-
-
-def text_hash(text: str) -> int:
-    """32 bits of the beginning of an error's text; 0 when that is too short to tell it.
-
-    >>> text_hash("Error: model overloaded") == text_hash(" error: model overloaded, try later")
-    True
-    """
-    head = " ".join(text[: 4 * _TEXT].lower().split())[:_TEXT].rstrip(" .,:;")
-    return crc32(head[: _TEXT - 2].encode("utf-8", "surrogatepass")) if len(head) >= _LEAST_TEXT else 0
-
-
-def leaves(arguments: Json) -> Iterator[tuple[str, Json]]:
-    """The plain values of arguments with their names, of the first few levels and of bounded number."""
-    left = _LEAVES
-    todo: list[tuple[str, Json, int]] = [("", arguments, 0)]
-    while todo and left > 0:
-        name, value, depth = todo.pop()
-        if isinstance(value, Mapping):
-            if depth < _DEPTH:
-                todo += [(key, inner, depth + 1) for key, inner in list(value.items())[:_LEAVES]]
-        elif isinstance(value, list):
-            if depth < _DEPTH:
-                todo += [(name, inner, depth + 1) for inner in value[:_LEAVES]]
-        else:
-            left -= 1
-            yield name, value

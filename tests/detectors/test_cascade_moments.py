@@ -32,7 +32,7 @@ def failing(*calls: tuple[str, str, str], after: float = 4.0) -> Stream:
     stream = Stream()
     for n, (agent, tool, error) in enumerate(calls):
         if error:
-            call(stream, agent, tool, {"n": f"v{n}"}, error=error, after=after)
+            call(stream, agent, tool, {"n": f"v{n}_users"}, error=error, after=after)
         else:
             call(stream, agent, tool, {"n": f"v{n}"}, ok="fine", after=after)
     return stream
@@ -59,6 +59,23 @@ DB = "could not connect to db-1.internal:5432: connection refused"
         (
             [("a", tool, "401 Unauthorized: token expired") for tool in ("crm", "mail", "drive", "wiki")],
             4,
+            "one_cause",
+        ),
+        # What was to be made is not there; every tool that needs it says so.
+        (
+            [
+                ("a", "run_migration", "migration failed: syntax error"),
+                ("a", "insert_row", 'relation "v0_users" does not exist'),
+                ("a", "count_rows", 'relation "v0_users" does not exist'),
+                ("a", "index_rows", "no such table: v0_users"),
+            ],
+            4,
+            "named_upstream",
+        ),
+        # One agent, words that nobody knows, but the same ones from everything it has.
+        (
+            [("a", f"browser_{n}", "Target page, context or browser has been closed") for n in range(5)],
+            5,
             "one_cause",
         ),
         # The dependents name who failed before them, each its neighbour.
@@ -116,8 +133,10 @@ def test_the_root_is_what_failed_before_with_another_error() -> None:
         [(f"a{n}", f"test_{n}", "2 failed, 3 passed in 0.1 s") for n in range(6)],
         # A bare exit code says nothing.
         [(f"a{n}", f"tool_{n}", "exit code 1") for n in range(6)],
+        # One agent makes tools up.
+        [("a", f"fix_it_{n}", f"Error: Cannot execute 'fix_it_{n}': unknown command.") for n in range(7)],
         # Other files are not there.
-        [(f"a{n}", f"tool_{n}", f"no such file: v{n}") for n in range(6)],
+        [(f"a{n}", f"tool_{n}", f"no such file: v{n}_users") for n in range(6)],
         # One tool, many agents: a storm at most.
         [(f"a{n}", "fetch", DB) for n in range(8)],
     ],
@@ -170,6 +189,11 @@ POISONED = '{"customer_id": null, "status": "ok"}'
             [("send_mail", {"body": "Dear undefined, hello"}), ("create_order", {"customer_id": "nil"})],
             3,
         ),
+        (
+            '{"id": null}',
+            [(tool, {"customer_id": None}) for tool in ("create_order", "charge", "send_bill")],
+            4,
+        ),
         ('{"rate": NaN}', [("set_price", {"rate": "NaN"}), ("publish_quote", {"rate": "NaN"})], 3),
         ("undefined", [("save_note", {"user": "undefined"}), ("charge_card", {"user": "undefined"})], 3),
         (
@@ -212,7 +236,7 @@ def test_what_is_made_of_a_poisoned_value_is_poisoned() -> None:
     [
         # An optional field stays empty.
         ('{"parent_id": null, "title": "x"}', [("update_page", {"parent_id": None})] * 3),
-        # A plain null alone, however often.
+        # A plain null alone, in two tools.
         (POISONED, [("create_order", {"customer_id": None}), ("send_invoice", {"customer_id": None})]),
         # A placeholder that no result had under this name.
         (POISONED, [("fill_form", {"middle_name": "N/A"}), ("submit_form", {"fax": "none"})]),
@@ -285,7 +309,7 @@ def test_one_brief_passed_on_without_work(*, parents: bool) -> None:
 
 def test_other_briefs_need_a_longer_chain() -> None:
     briefs = [f"part {n}" for n in range(8)]
-    assert first(told(delegated(briefs, parents=True).steps), *ALARMS) == 6
+    assert first(told(delegated(briefs, parents=True).steps), *ALARMS) == 5
 
 
 def test_an_agent_that_works_ends_a_chain() -> None:
