@@ -23,7 +23,7 @@ from detectors.engine import DetectorFactory
 from detectors.flail import Flail, FlailConfig
 from detectors.fleet_storm import FleetStorm, FleetStormConfig
 from detectors.hallucinated_call import HallucinatedCall, HallucinatedCallConfig
-from detectors.keys import Key, by_agent, by_service_agent, by_session, by_target
+from detectors.keys import Key, by_agent, by_service_agent, by_session, by_target, by_tool
 from detectors.known_dead_call import KnownDeadCall, KnownDeadCallConfig
 from detectors.no_progress import NoProgress, NoProgressConfig
 from detectors.oversized_result import OversizedResult, OversizedResultConfig
@@ -31,6 +31,7 @@ from detectors.parameter_drift import ParameterDrift, ParameterDriftConfig
 from detectors.retry_storm import RetryStorm, RetryStormConfig
 from detectors.schema_drift import SchemaDrift, SchemaDriftConfig
 from detectors.soft_failure import SoftFailure, SoftFailureConfig
+from detectors.tool_degraded import ToolDegraded, ToolDegradedConfig
 from detectors.tool_policy import ToolPolicy
 from detectors.tuning import Tuned
 
@@ -86,6 +87,7 @@ BUILT_IN: Mapping[str, Kind] = {
     "schema_drift": Kind(SchemaDriftConfig, SchemaDrift, finds=("schema_drift",), key=by_service_agent),
     "fleet_retry_storm": Kind(FleetStormConfig, FleetStorm, finds=("retry_storm",), key=by_target),
     "soft_failure": Kind(SoftFailureConfig, SoftFailure, finds=("soft_failure",)),
+    "tool_degraded": Kind(ToolDegradedConfig, ToolDegraded, finds=("tool_degraded",), key=by_tool),
 }
 
 
