@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import orjson
 
@@ -31,7 +32,7 @@ from collector.step import Kind, Outcome
 from detectors.bounds import is_unknown_session
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.scope import Recent
-from detectors.signature import hash64, normal_name
+from detectors.signature import normal_name
 from detectors.streaks import Mark, Reported
 from detectors.tuning import Tuned
 
@@ -50,6 +51,7 @@ _SUPPLIED_KEPT = 256
 _RESULT_CHARS = 16_384
 _SPANS_KEPT = 6
 _DEPTH = 3
+_PLACEHOLDER_CHARS = 80
 _NOTE, _ALARM = 0, 1
 _PLACEHOLDER = re.compile(
     r"\s*|<[^<>]{1,60}>|\{\{?[^{}]{1,60}\}?\}|\$\{?[\w.\[\]]{1,60}\}?|\[[A-Z_ ]{2,40}\]|[xX]{3,}|\?{1,4}"
@@ -251,7 +253,9 @@ class DependencyMissed:
 
 def is_placeholder(value: Json) -> bool:
     """Whether a value only stands for one that is not known yet."""
-    return value is None or (isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None)
+    if not isinstance(value, str):
+        return value is None
+    return len(value) <= _PLACEHOLDER_CHARS and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def _sibling_of(reading: Reading) -> _Sibling:
@@ -264,7 +268,7 @@ def _sibling_of(reading: Reading) -> _Sibling:
             if is_placeholder(value):
                 lacks.append(spelled)
             elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
-                given[spelled] = hash64(str(value))
+                given[spelled] = crc32(str(value).encode("utf-8", "surrogatepass"))
     supplies = {} if reading.went_wrong else _fields(step.result)
     return _Sibling(Mark.of(step), lacks, given, supplies, reading.went_wrong)
 
@@ -281,7 +285,7 @@ def _fields(result: str | None) -> dict[str, int]:
     for name, value in _leaves(read, 0):
         if len(fields) == _FIELDS_KEPT:
             break
-        fields.setdefault(normal_name(name), hash64(value))
+        fields.setdefault(normal_name(name), crc32(value.encode("utf-8", "surrogatepass")))
     return fields
 
 

@@ -169,9 +169,10 @@ class HallucinatedCall:
     def _remember(self, reading: Reading) -> None:
         """What a call brought back, and what it worked with, has been seen from now on."""
         step = reading.step
-        if step.result is None and step.error is None:
-            self._go_blind()
         if self._blind:
+            return
+        if not self._heard_user or (step.result is None and step.error is None):
+            self._go_blind()
             return
         self._learn(ids_in(step.result or ""))
         if not reading.went_wrong:

@@ -140,13 +140,18 @@ class ParameterDrift:
 
     def _learn(self, step: Step, tool: _Tool | None) -> None:
         """A call worked: its values are the measure from now on."""
-        tool = tool or _Tool()
+        if tool is None:
+            tool = _Tool()
+            self._tools.put(step.tool or "", tool)
         for name, value in _formed(step.arguments):
-            values = tool.worked.touch(name) or []
-            if value not in values:
-                tool.worked.put(name, [*values, value][-_VALUES_KEPT:])
-        tool.first, tool.reported, tool.count, tool.spans = None, Reported(), 0, []
-        self._tools.put(step.tool or "", tool)
+            values = tool.worked.get(name)
+            if values is None:
+                tool.worked.put(name, [value])
+            elif value not in values:
+                values.append(value)
+                del values[:-_VALUES_KEPT]
+        if tool.count:
+            tool.first, tool.reported, tool.count, tool.spans = None, Reported(), 0, []
 
     def _say(
         self, step: Step, tool: _Tool, config: ParameterDriftConfig, drift: tuple[str, str, str, str]
@@ -198,7 +203,7 @@ class ParameterDrift:
 
 def shape_of(text: str) -> str | None:
     """The form of a value: words as `a` or `A`, what has digits in it as `9`; None for prose."""
-    if len(text) > _VALUE_CHARS or len(text.split()) > _WORDS_AT_MOST:
+    if len(text) > _VALUE_CHARS or text.count(" ") >= _WORDS_AT_MOST:
         return None
     shape = _ALNUM.sub("9", text)
     shape = _UPPER.sub("A", _LOWER.sub("a", shape))
@@ -211,7 +216,7 @@ def _formed(arguments: Json) -> Iterator[tuple[str, str]]:
         for name, value in arguments.items():
             if isinstance(value, (str, int, float)) and not isinstance(value, bool):
                 text = str(value)
-                if text and shape_of(text) is not None:
+                if text and len(text) <= _VALUE_CHARS and text.count(" ") < _WORDS_AT_MOST:
                     yield name, text
 
 
