@@ -26,7 +26,7 @@ class SoftScore:
 
 
 def score_soft(errors: Sequence[Case], soft: pl.DataFrame) -> SoftScore:
-    """Score error messages (`id`, `message`, `reported_ok`), each a run of one call; `soft`: `SOFT_SCHEMA`."""
+    """Score error messages (`id`, `message`, `reported_ok`), each a run of one call, by `SOFT_SCHEMA`."""
     said = set(soft["id"])
     hit = [row for row in errors if row["id"] in said]
     there = [row for row in errors if row["reported_ok"]]

@@ -20,9 +20,9 @@ DATA = Path(__file__).parent / "testdata"
 RUNS = DATA / "evaluation"
 CASES = DATA / "cases/agents-that-loop-and-agents-that-only-seem-to.jsonl"
 
-LEAST_CASES_OF_THE_RIGHT_KIND = 46
+LEAST_CASES_OF_THE_RIGHT_KIND = 50
 MOST_TRAPS = 1
-LEAST_STUCK_RUNS = 32
+LEAST_STUCK_RUNS = 35
 MOST_HEALTHY_RUNS = 1
 MOST_DELAY = 1
 MOST_EARLY = 2
