@@ -50,9 +50,7 @@ _ID_FIELD = re.compile(
 _QUOTES: Final = " \n\t\"'"
 DIGITS = re.compile(r"[0-9][\w-]{4,63}")
 """The part of an id from its first digit on: what two spellings of it share."""
-ID_KEY = re.compile(
-    r"(?:id|ids|number|token|key|email|account|amount|price|rate|total|address|phone|date|url|path)$"
-)
+ID_KEY = re.compile(r"(?:id|ids|token|account|accountnumber|amount|price|rate|total)$")
 LINKS = re.compile(
     r"parent|next|prev|manager|reply|cursor|page|filter|before|after|expire|delet|cancel|optional"
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from detectors.error_family import family_of
-from detectors.errors import ErrorClass
+from detectors.errors import ErrorClass, Nature
 from detectors.operation import parts_of
 from detectors.role import Role, words
 from detectors.scope import Recent
@@ -29,6 +29,7 @@ _OPEN_KEPT: Final = 16
 _THINGS_KEPT: Final = 4
 _TEXT_CHARS: Final = 600
 _LEAST_TEXT: Final = 8
+_LEAST_LITERAL: Final = 20
 _LEAST_NAME: Final = 4
 _ROOT_NS: Final = 300 * 10**9
 _ATTEMPTS: Final = 3
@@ -181,7 +182,9 @@ class SharedCause:
             if cause is None:
                 cause = self._begin(key, step, text, before)
             cause.add(step, member)
-            spread = self._judge(key, cause, step, limits)
+            # What may go away by itself has to show that it does not.
+            least = limits.tools + (verdict.nature is Nature.TRANSIENT)
+            spread = self._judge(key, cause, step, limits) if cause.count >= least else None
             if spread is not None and not spreads:
                 spreads.append(spread)
         if self._open.get(tool) is None:
@@ -198,8 +201,10 @@ class SharedCause:
         keys = [named] if named else []
         if error_class in _OWN or _COUNTS.search(text) or _TOO_MUCH.search(text):
             return keys
-        if error_class in _OUTER:
-            keys += [f"host:{host}" for host in sorted(hosts_in(text))[:3]]
+        hosts = sorted(hosts_in(text))[:3] if error_class in _OUTER else []
+        keys += [f"host:{host}" for host in hosts]
+        if hosts and any(host in str(step.arguments)[:_TEXT_CHARS].lower() for host in hosts):
+            return keys  # it is what was asked for that does not answer, not what all stand on
         template = text_key(text, step.tool or "", step.arguments, literal=error_class in _LITERAL)
         if template:
             sort = "text" if error_class in _BENEATH else "words"
@@ -351,7 +356,8 @@ def text_key(text: str, tool: str, arguments: Json, *, literal: bool) -> str:
     """
     text = text.replace(tool, "#") if len(tool) >= _LEAST_NAME else text
     key = " ".join(text.lower().split()) if literal else family_of(text, arguments).template
-    return key[:120] if len(key.replace("#", "").replace("0", "").strip()) >= _LEAST_TEXT else ""
+    letters = sum(map(str.isalpha, key[:120]))
+    return key[:120] if letters >= (_LEAST_LITERAL if literal else _LEAST_TEXT) else ""
 
 
 def names_it(text: str, name: str) -> bool:

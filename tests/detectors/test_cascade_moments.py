@@ -51,8 +51,9 @@ DB = "could not connect to db-1.internal:5432: connection refused"
                 ("b", "stock_get", "dial tcp db-1.internal:5432: connect: connection refused"),
                 ("c", "user_get", "upstream timed out: db-1.internal:5432"),
                 ("a", "mail_log", DB),
+                ("b", "stock_get", DB),
             ],
-            4,
+            5,
             "failing_together",
         ),
         # One agent, one credential.
@@ -129,12 +130,19 @@ def test_the_root_is_what_failed_before_with_another_error() -> None:
             for n, tool in enumerate(("crm", "mail", "drive", "wiki", "billing"))
             for pair in (("abc"[n % 3], tool, DB), ("abc"[n % 3], tool, ""))
         ],
+        # The network is away for a moment: each tool fails once, and works when it is tried again.
+        [
+            *[(agent, f"tool_{n}", "connection reset by peer") for n, agent in enumerate("abca")],
+            *[(agent, f"tool_{n}", "") for n, agent in enumerate("abca")],
+        ],
         # Failing tests are nobody's cause.
         [(f"a{n}", f"test_{n}", "2 failed, 3 passed in 0.1 s") for n in range(6)],
         # A bare exit code says nothing.
         [(f"a{n}", f"tool_{n}", "exit code 1") for n in range(6)],
         # One agent makes tools up.
         [("a", f"fix_it_{n}", f"Error: Cannot execute 'fix_it_{n}': unknown command.") for n in range(7)],
+        # Nothing is there, which is an answer.
+        [(f"a{n}", f"tool_{n}", "404 Not Found") for n in range(6)],
         # Other files are not there.
         [(f"a{n}", f"tool_{n}", f"no such file: v{n}_users") for n in range(6)],
         # One tool, many agents: a storm at most.
@@ -145,9 +153,17 @@ def test_what_is_no_cascade(calls: list[tuple[str, str, str]]) -> None:
     assert told(failing(*calls).steps) == []
 
 
+def test_other_hosts_that_were_asked_for_are_no_cascade() -> None:
+    stream = Stream()
+    for n, agent in enumerate("abcabc"):
+        url = f"https://s{n}.example.com"
+        call(stream, agent, f"tool_{n}", {"url": url}, error=f"timeout after 30 s fetching {url}")
+    assert told(stream.steps) == []
+
+
 def test_failures_far_apart_are_no_cascade() -> None:
     calls = [(agent, f"tool_{n}", "503 Service Unavailable") for n, agent in enumerate("abcabc")]
-    assert first(told(failing(*calls, after=4.0).steps), *ALARMS) == 4
+    assert first(told(failing(*calls, after=4.0).steps), *ALARMS) == 5
     assert told(failing(*calls, after=400.0).steps) == []
 
 
@@ -236,6 +252,11 @@ def test_what_is_made_of_a_poisoned_value_is_poisoned() -> None:
     [
         # An optional field stays empty.
         ('{"parent_id": null, "title": "x"}', [("update_page", {"parent_id": None})] * 3),
+        # Optional fields stay empty, in however many tools.
+        (
+            '{"phone": null}',
+            [(tool, {"phone": None}) for tool in ("update_user", "ship", "send_mail", "book")],
+        ),
         # A plain null alone, in two tools.
         (POISONED, [("create_order", {"customer_id": None}), ("send_invoice", {"customer_id": None})]),
         # A placeholder that no result had under this name.
