@@ -1,4 +1,4 @@
-"""The one documented entry: `recloser serve`, `recloser analyze`, `recloser demo`."""
+"""The one documented entry: `recloser serve`, `analyze`, `demo`, and what reads the store."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api import measurecli
 from api.config import ConfigError, load
 
 app = typer.Typer(
@@ -144,6 +145,9 @@ def demo(
     from api.demo import demo as run
 
     raise typer.Exit(run(seconds))
+
+
+measurecli.add_to(app)
 
 
 def _version(*, wanted: bool) -> None:

@@ -118,6 +118,12 @@ class Recovery(Section):
     backoff_s: float = Field(2.0, ge=0, description="Seconds after which a retry is one with back-off")
 
 
+class Prices(Section):
+    """What models cost, for reports."""
+
+    file: Path | None = Field(None, description="Price table of reports, TOML; none: the one shipped")
+
+
 class Redaction(Section):
     """What is taken out of spans before anything is written, besides secrets of common shapes."""
 
@@ -194,6 +200,7 @@ class Settings(BaseSettings):
     clickhouse: ClickHouse = ClickHouse()
     retention: Retention = Retention()
     recovery: Recovery = Recovery()
+    prices: Prices = Prices()
     redaction: Redaction = Redaction()
     detectors: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Per detector: its parameters"

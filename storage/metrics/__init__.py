@@ -1,0 +1,1 @@
+"""What is measured of stored steps, failures and findings: one metric, one query; see `catalog`."""
