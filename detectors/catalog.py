@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
+from detectors.budget import Budget, BudgetConfig
 from detectors.cascade import Cascade, CascadeConfig
 from detectors.context_spiral import ContextSpiral, ContextSpiralConfig
 from detectors.dependency_missed import DependencyMissed, DependencyMissedConfig
@@ -25,6 +26,7 @@ from detectors.fleet_storm import FleetStorm, FleetStormConfig
 from detectors.hallucinated_call import HallucinatedCall, HallucinatedCallConfig
 from detectors.keys import Key, by_agent, by_service_agent, by_session, by_target, by_tool
 from detectors.known_dead_call import KnownDeadCall, KnownDeadCallConfig
+from detectors.learned_budget import LearnedBudget, LearnedBudgetConfig
 from detectors.no_progress import NoProgress, NoProgressConfig
 from detectors.oversized_result import OversizedResult, OversizedResultConfig
 from detectors.parameter_drift import ParameterDrift, ParameterDriftConfig
@@ -88,6 +90,8 @@ BUILT_IN: Mapping[str, Kind] = {
     "fleet_retry_storm": Kind(FleetStormConfig, FleetStorm, finds=("retry_storm",), key=by_target),
     "soft_failure": Kind(SoftFailureConfig, SoftFailure, finds=("soft_failure",)),
     "tool_degraded": Kind(ToolDegradedConfig, ToolDegraded, finds=("tool_degraded",), key=by_tool),
+    "budget": Kind(BudgetConfig, Budget, finds=("budget",), key=by_session),
+    "learned_budget": Kind(LearnedBudgetConfig, LearnedBudget, finds=("budget",), key=by_service_agent),
 }
 
 
