@@ -39,6 +39,7 @@ bench: $(VENV)/.dev ## every measured figure, again
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/steps.py
 	$(BIN)/python bench/detectors
+	$(BIN)/python bench/incident
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/ingest.py
 

@@ -1,4 +1,4 @@
-"""The incident of the field reports, replayed: `python -m bench.incident [--spread HOURS] [--only NAME]`.
+"""The incident of the field reports, replayed: `python bench/incident [--spread HOURS] [--only NAME]`.
 
 1,279 sessions, each with 50 compactions in a row that fail because the context is too long, and model calls
 that work in between, 250,000 calls in all. Everything goes through the engine with all detectors as they are
