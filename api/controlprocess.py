@@ -26,6 +26,7 @@ from api.app import create_app
 from api.auth import Authority, Token, Verb
 from api.hosts import KnownHosts
 from api.httpserver import HttpBounds, bounded, room_for_connections
+from api.policyrules import policy_of
 from api.process import read_options, say_ready, set_up_logging
 from api.services import MetricsSource, Probe, Services
 from control.breakers import BreakerIndex, Breakers
@@ -36,11 +37,9 @@ from control.metrics import ControlMetrics
 from control.notifiers.catalog import NotifierConfig, build
 from control.notifiers.webhook import WebhookConfig
 from control.outbox import Outbox
-from control.policy import Action, Policy, Reach, Rule
+from control.policy import Policy
 from control.retry import RetryPolicy
 from control.service import Control, ControlLoop, LoopSettings
-from detectors.catalog import unknown_findings
-from detectors.protocol import Severity
 
 _log = logging.getLogger(__name__)
 
@@ -205,10 +204,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         host_names=(host, *settings["allowed_hosts"]),
         port=int(str(given["api_port"])),
         tokens=tuple(_token(n, token) for n, token in enumerate(settings["tokens"], start=1)),
-        policy=Policy(
-            rules=tuple(_rule(n, rule) for n, rule in enumerate(settings["policy"], start=1)),
-            escalate_after=settings["escalate_after"],
-        ),
+        policy=policy_of(settings["policy"], settings["escalate_after"]),
         retry=RetryPolicy(**settings["delivery"]),
         destinations=tuple(
             WebhookConfig(
@@ -238,21 +234,6 @@ def _open(path: Path) -> ControlDb:
 def _token(number: int, given: Mapping[str, Any]) -> Token:
     verbs = {Verb(scope) for scope in given["scopes"] if scope in {verb.value for verb in Verb}}
     return Token.of(given.get("name") or f"token-{number}", given["token"], verbs)
-
-
-def _rule(number: int, given: Mapping[str, Any]) -> Rule:
-    unknown, known = unknown_findings(given["kinds"])
-    if unknown:
-        wrong, right = ", ".join(map(repr, unknown)), ", ".join(known)
-        raise ValueError(f"policy.{number}.kinds: no detector finds {wrong}; there are {right}")
-    return Rule(
-        name=given["name"] or f"rule-{number}",
-        kinds=frozenset(given["kinds"]),
-        min_severity=Severity(given["min_severity"]),
-        reach=Reach(given["scope"]),
-        action=Action(given["action"]),
-        shadow=given["shadow"],
-    )
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -210,6 +210,10 @@ class Engine:
         self._dirty.clear()
         return changed
 
+    def forget_changes(self) -> None:
+        """Forget which scopes changed: for whoever writes no checkpoints, lest their names pile up."""
+        self._dirty.clear()
+
     def restore(self, scopes: Mapping[str, Json]) -> None:
         """Take over snapshots, least recently used first as far as their times tell.
 

@@ -31,7 +31,7 @@ _COUNTS: Final = {
     "failures": "uniqExact(step_id)",
     "tool_definitions": "uniqExact(service, service_version, definitions_hash, tool)",
 }
-_STEP_COLUMNS: Final = (
+STEP_COLUMNS: Final = (
     "step_id, kind, session_id, start_ns, end_ns, revision, run_id, service, agent, parent_agent, user, tool,"
     " arguments, result, call_id, attempt_id, outcome, error, model, provider, input_tokens, output_tokens,"
     " cached_tokens, cost_usd, offered_tools, finish_reason, text, trace_id, span_id, parent_span_id,"
@@ -107,17 +107,17 @@ class Queries:
         """
         names = self._session_names(session_id)
         rows = self._client.rows(
-            f"SELECT * FROM (SELECT {_STEP_COLUMNS} FROM steps"  # noqa: S608 - constants
+            f"SELECT * FROM (SELECT {STEP_COLUMNS} FROM steps"  # noqa: S608 - constants
             " WHERE step_id IN (SELECT step_id FROM steps WHERE session_id IN {names:Array(String)})"
             " ORDER BY revision DESC LIMIT 1 BY step_id)"
             " WHERE session_id IN {names:Array(String)} ORDER BY engine_seq, start_ns, step_id",
             {"names": names},
         )
-        told = [dict(zip(_STEP_COLUMNS.split(", "), row, strict=True)) for row in rows]
+        told = [dict(zip(STEP_COLUMNS.split(", "), row, strict=True)) for row in rows]
         known = self.definitions(
             {step["definitions_hash"]: step["definitions_chars"] for step in told if step["definitions_hash"]}
         )
-        return [_step(step, session_id, known) for step in told]
+        return [step_of(step, session_id, known) for step in told]
 
     def definitions(self, chars: Mapping[str, int]) -> dict[str, ToolDefinitions]:
         """The tool definitions of these hashes, with how many characters each was told to have.
@@ -194,7 +194,8 @@ def _trace(row: Row) -> TraceSummary:
     )
 
 
-def _step(told: dict[str, Any], session_id: str, known: Mapping[str, ToolDefinitions]) -> Step:
+def step_of(told: dict[str, Any], session_id: str, known: Mapping[str, ToolDefinitions]) -> Step:
+    """A step of the session, out of a row of `STEP_COLUMNS` by name; `known` are definitions by hash."""
     usage = Usage(**{name: told.pop(name) for name in ("input_tokens", "output_tokens", "cached_tokens")})
     arguments = told.pop("arguments")
     told["kind"] = Kind(told["kind"])
