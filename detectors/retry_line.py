@@ -30,8 +30,8 @@ class Line:
     `attempts` holds (start in unix ns, what it was) of the latest: 0 worked, 1 failed, 2 failed after waiting
     as asked or longer than before, which counts as patience and not as a retry. `longest_ns` is the longest
     pause, `grown` counts pauses that were clearly longer than all before, `asked_ns` what the latest failure
-    asked to
-    wait, `ignored` how often less than that was waited. `local`: the endpoint is a program that a shell runs.
+    asked to wait, `ignored` how often less than that was waited. `call` is the signature of the first call
+    that failed, `alike` tells that all that failed were that one. `local`: the endpoint is a shell's program.
     """
 
     first: Mark
@@ -48,6 +48,8 @@ class Line:
     attempts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=ATTEMPTS_KEPT))
     gaps_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_GAPS_KEPT))
     operations: list[int] = field(default_factory=list)
+    call: int = 0
+    alike: bool = True
     classes: dict[str, int] = field(default_factory=dict)
     spans: list[str] = field(default_factory=list)
     said: Reported = field(default_factory=Reported)
@@ -141,6 +143,7 @@ class Line:
             list(self.operations),
             dict(self.classes),
             list(self.spans),
+            [self.call, self.alike],
             [self.said.rank, self.said.next_count, self.said.revision],
         ]
 
@@ -151,5 +154,6 @@ class Line:
         line.attempts.extend((start, what) for start, what in state[11])
         line.gaps_ns.extend(state[12])
         line.operations, line.classes, line.spans = list(state[13]), dict(state[14]), list(state[15])
-        line.said = Reported(*state[16])
+        line.call, line.alike = state[16]
+        line.said = Reported(*state[17])
         return line

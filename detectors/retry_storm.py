@@ -2,11 +2,12 @@
 
 An attempt that fails for a reason that may go away (timeout, rate limit, 5xx, refused connection, also in
 band) counts when nobody waited before it: not as long as the failure asked for (`Retry-After`), not clearly
-longer than before. Arguments may differ, it is the endpoint that is asked. A success in between does not
-clear it, a share of them does. Calls of one model message are one attempt. Retries of errors that cannot go
-away are a second rule: the same call, ten times.
+longer than before. Arguments may differ, it is the endpoint that is asked; where they do not, one attempt
+more is needed, because that is a doom loop first. A success in between does not clear it, a share of them
+does. Calls of one model message are one attempt. Retries of errors that cannot go away are a second rule: the
+same call, ten times. Without recorded arguments it is a note.
 
-Source: anchors of the peers' rules (rule 13: five to six transient failures on one target in five minutes
+Source: the rules of other systems (five to six transient failures on one target in five minutes
 without growing gaps; ratio-based; Retry-After honoured is fine) and the mission's "retry at most 3".
 """
 
@@ -17,12 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from collector.step import Kind, Outcome
-from detectors.bounds import is_unknown_session
 from detectors.endpoint import endpoint_of, failure_of, is_local, may_go_away
 from detectors.errors import Nature, retry_after_s
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.retry_line import Line
 from detectors.role import Role
+from detectors.rows import missing_of, rank_of
 from detectors.scope import Recent
 from detectors.signature import hash64
 from detectors.streaks import Mark, Spent
@@ -252,6 +253,8 @@ class RetryStorm:
         asked = None if hopeless else retry_after_s(reading.body or "")
         line.asked_ns = int(asked * 1e9) if asked else 0
         line.keep(step.span_id, hash64(reading.operation), verdict.error_class.value)
+        line.call = line.call or reading.call.signature
+        line.alike = line.alike and line.call == reading.call.signature and step.kind is Kind.TOOL_CALL
         return () if what > 1 else self._judge(reading, verdict, line, key)
 
     def _judge(self, reading: Reading, verdict: Verdict, line: Line, key: str) -> Sequence[Finding]:
@@ -264,12 +267,13 @@ class RetryStorm:
             alarm = confirmed = config.structural_models if of_model else config.structural
         else:
             fast = sum(line.gaps_ns) < config.fast_s * 1e9 * max(1, len(line.gaps_ns))
-            alarm = config.errors if fast else config.patient_errors
+            # One call made again and again is a doom loop first; it becomes a storm when it goes on.
+            alarm = (config.errors if fast else config.patient_errors) + line.alike
             confirmed = max(config.confirmed, alarm)
         if count < alarm or line.share() < config.share or line.amplification() < config.amplification:
             return ()
-        sure = count >= confirmed and not is_unknown_session(step.session_id)
-        rank = _CONFIRMED if sure else _ALARM
+        missing = missing_of(step, arguments=step.kind is Kind.TOOL_CALL)
+        rank = rank_of(count, alarm, confirmed, missing)
         if not line.said.due(rank, count):
             return ()
         threshold = confirmed if rank == _CONFIRMED else alarm
@@ -280,8 +284,8 @@ class RetryStorm:
     ) -> Finding:
         """What to say of a line: `counted` is the count and the threshold that it reached."""
         config = self._tuned.of(reading.step.tool)
-        missing: list[Json] = ["session"] if is_unknown_session(reading.step.session_id) else []
         step = reading.step
+        missing = missing_of(step, arguments=step.kind is Kind.TOOL_CALL)
         endpoint, hopeless, _ = key.partition(_HOPELESS)
         count, threshold = counted
         root = line.root()

@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.step import Json, Kind, Outcome
+from detectors.catalog import build
+from detectors.engine import Engine
 from detectors.protocol import Severity
 from detectors.reading import Reading
 from detectors.retry_storm import RetryStorm, RetryStormConfig
 from detectors.tuning import Tuned
 from tests.detectors.stream import Stream, first, judged
 
-URL: Json = {"url": "https://api.ex.org/things"}
+URL: dict[str, Json] = {"url": "https://api.ex.org/things"}
 BUSY = "503 Service Unavailable"
 
 
@@ -74,13 +76,13 @@ def busy_with_other_things_in_between() -> Stream:
 @pytest.mark.parametrize(
     ("build", "alarm", "confirmed"),
     [
-        (tight, 5, 10),
-        (slow_but_steady, 6, 10),
+        (tight, 6, 10),
+        (slow_but_steady, 7, 10),
         (other_arguments_each_time, 5, 10),
-        (in_band, 5, 10),
-        (one_success_in_between, 6, 11),
-        (sooner_than_asked, 5, 10),
-        (new_runs_at_once, 5, 10),
+        (in_band, 6, 10),
+        (one_success_in_between, 7, 11),
+        (sooner_than_asked, 6, 10),
+        (new_runs_at_once, 6, 10),
         (busy_with_other_things_in_between, 7, 12),
     ],
 )
@@ -200,11 +202,11 @@ def test_retries_of_what_cannot_go_away_are_said_at_the_tenth() -> None:
 def test_the_evidence_names_the_target_the_pace_and_what_was_ignored() -> None:
     (_, finding), *_ = judged(sooner_than_asked().steps, RetryStorm())
     evidence = finding.evidence
-    assert (evidence["count"], evidence["threshold"], evidence["error_class"]) == (5, 5, "rate_limit")
-    assert (evidence["asked_s"], evidence["asked_ignored"]) == (2.0, 4)
-    assert (evidence["attempts"], evidence["amplification"], evidence["failed_share"]) == (5, 5.0, 1.0)
-    assert evidence["gaps_s"] == [0.2] * 4
-    assert evidence["span_ids"] == [f"span-{n}" for n in range(1, 6)]
+    assert (evidence["count"], evidence["threshold"], evidence["error_class"]) == (6, 6, "rate_limit")
+    assert (evidence["asked_s"], evidence["asked_ignored"]) == (2.0, 5)
+    assert (evidence["attempts"], evidence["amplification"], evidence["failed_share"]) == (6, 6.0, 1.0)
+    assert evidence["gaps_s"] == [0.2] * 5
+    assert evidence["span_ids"] == [f"span-{n}" for n in range(1, 7)]
 
 
 def test_servers_that_are_told_apart_have_their_own_count() -> None:
@@ -223,11 +225,11 @@ def test_without_a_session_it_is_never_critical() -> None:
 
 def test_an_outcome_that_comes_later_counts() -> None:
     storm = RetryStorm()
-    steps = Stream().times(5, "http_get", URL, error=BUSY, after=0.5).steps
-    unknown = Stream().times(5, "http_get", URL, outcome=Outcome.UNKNOWN, after=0.5).steps
+    steps = Stream().times(6, "http_get", URL, error=BUSY, after=0.5).steps
+    unknown = Stream().times(6, "http_get", URL, outcome=Outcome.UNKNOWN, after=0.5).steps
     assert judged(unknown, storm) == []
     found = [finding for step in steps for finding in storm.amend(Reading(step))]
-    assert [finding.occurrences for finding in found] == [5]
+    assert [finding.occurrences for finding in found] == [6]
     assert [finding for step in steps for finding in storm.amend(Reading(step))] == []
 
 
@@ -237,13 +239,13 @@ def test_two_sessions_that_are_one_add_up() -> None:
     assert judged(steps[:3], past) == []
     assert judged(steps[3:4], present) == []
     present.absorb(past.snapshot())
-    found = judged(steps[4:5], present)
-    assert [(finding.occurrences, finding.first_span_id) for _, finding in found] == [(5, "span-1")]
+    found = judged(steps[4:6], present)
+    assert [(finding.occurrences, finding.first_span_id) for _, finding in found] == [(6, "span-1")]
 
 
 def test_a_tool_can_have_its_own_limits() -> None:
     tuned = Tuned(RetryStormConfig(), {"http_get": RetryStormConfig(errors=9)})
-    assert first(judged(tight().steps, RetryStorm(tuned)), "warning") == 9
+    assert first(judged(tight().steps, RetryStorm(tuned)), "warning", "critical") == 10
 
 
 @pytest.mark.parametrize(
@@ -263,10 +265,20 @@ def test_who_waits_as_long_as_asked_is_never_alarmed(more: list[float], asked: f
     assert judged(stream.steps, RetryStorm()) == []
 
 
-@given(st.integers(5, 40), st.floats(0.0, 1.9))
-def test_who_does_not_wait_is_always_alarmed_at_the_fifth(count: int, pause: float) -> None:
-    steps = Stream().times(count, "http_get", URL, error=BUSY, after=pause).steps
-    assert first(judged(steps, RetryStorm()), "warning") == 5
+@given(st.integers(6, 40), st.floats(0.0, 1.9), st.booleans())
+def test_who_does_not_wait_is_always_alarmed(count: int, pause: float, other: bool) -> None:  # noqa: FBT001 - drawn
+    stream = Stream()
+    for n in range(count):
+        stream.call("http_get", {**URL, "q": n} if other else URL, error=BUSY, after=pause)
+    assert first(judged(stream.steps, RetryStorm()), "warning") == (5 if other else 6)
+
+
+def test_one_call_again_and_again_is_a_doom_loop_first_and_a_storm_when_it_goes_on() -> None:
+    engine = Engine({name: build()[name] for name in ("doom_loop", "retry_storm")})
+    found = [finding for step in tight().steps for finding in engine.observe(step)]
+    alarms = [finding for finding in found if finding.severity is not Severity.INFO]
+    assert (alarms[0].kind, alarms[-1].kind) == ("doom_loop", "retry_storm")
+    assert len({finding.id for finding in found}) == 1
 
 
 def test_compactions_are_attempts_at_the_model() -> None:
