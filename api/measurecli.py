@@ -73,6 +73,56 @@ def report(
     raise typer.Exit(run(settings, asked, now=datetime.now(UTC), output=output.value, out=out))
 
 
+def roi(
+    *,
+    calls: Annotated[float | None, typer.Option(help="Calls of a looping session")] = None,
+    ceiling: Ceiling = CEILING,
+    price: Annotated[float | None, typer.Option(help="US dollars a call")] = None,
+    sessions_per_day: Annotated[float | None, typer.Option(help="Looping sessions a day")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Measure what is not given, from then on: 7d, or 2026-11-01")
+    ] = None,
+    until: Until = None,
+    service: Service = None,
+    prices: PricesFile = None,
+    output: Annotated[Format, typer.Option("--format", help="What to print")] = Format.TABLE,
+    data_dir: DataDir = None,
+    clickhouse: ClickHouse = None,
+    config: Config = None,
+) -> None:
+    """Reckon what a ceiling on loops saves: (calls - ceiling) x price x sessions a day."""
+    from api.report import Asked
+    from api.roi import Given
+    from api.roi import roi as run
+
+    asked = None if since is None else Asked(since=since, until=until, service=service, prices=prices)
+    given = Given(calls=calls, price=price, sessions_per_day=sessions_per_day)
+    settings = _settings(data_dir, clickhouse, config)
+    raise typer.Exit(run(settings, given, asked, ceiling=ceiling, now=datetime.now(UTC), output=output.value))
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="version:1.2, window:2026-11-01..2026-11-08 or definitions:HASH")],
+    b: Annotated[str, typer.Argument(help="Another of the same sort")],
+    *,
+    since: Since = "30d",
+    until: Until = None,
+    by: Annotated[str, typer.Option(help="Columns to group by, as for report")] = "",
+    service: Service = None,
+    output: Annotated[Format, typer.Option("--format", help="What to print")] = Format.TABLE,
+    data_dir: DataDir = None,
+    clickhouse: ClickHouse = None,
+    config: Config = None,
+) -> None:
+    """Say which metrics moved between two versions, windows or sets of tool definitions."""
+    from api.compare import compare as run
+    from api.report import Asked
+
+    asked = Asked(since=since, until=until, by=by, service=service)
+    settings = _settings(data_dir, clickhouse, config)
+    raise typer.Exit(run(settings, (a, b), asked, now=datetime.now(UTC), output=output.value))
+
+
 def _settings(data_dir: Path | None, clickhouse: str | None, config: Path | None) -> Settings:
     flags = {"data_dir": data_dir, "clickhouse": None if clickhouse is None else {"url": clickhouse}}
     try:
@@ -84,4 +134,5 @@ def _settings(data_dir: Path | None, clickhouse: str | None, config: Path | None
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(report)
+    for command in (report, compare, roi):
+        app.command()(command)

@@ -50,7 +50,7 @@ class Asked:
 def report(settings: Settings, asked: Asked, *, now: datetime, output: str, out: Path | None) -> int:
     """Report and print, or write to `out`; the exit status."""
     with told_problems() as status:
-        text = _rendered(_gathered(settings, asked, now), output, to_file=out is not None)
+        text = _rendered(gathered(settings, asked, now), output, to_file=out is not None)
         if out is None:
             sys.stdout.write(text)
         else:
@@ -96,7 +96,8 @@ def dimensions(text: str) -> tuple[str, ...]:
     return names
 
 
-def _gathered(settings: Settings, asked: Asked, now: datetime) -> Report:
+def gathered(settings: Settings, asked: Asked, now: datetime) -> Report:
+    """Measure what is asked for. Raises what `told_problems` tells."""
     begin, end = moment(asked.since, now), moment(asked.until, now) if asked.until else now
     if begin >= end:
         raise ReportError(f"--since {asked.since} is not before --until {asked.until or 'now'}")
@@ -107,17 +108,17 @@ def _gathered(settings: Settings, asked: Asked, now: datetime) -> Report:
         return gather(client, selection, by, prices, asked.ceiling)
 
 
-def _rendered(gathered: Report, output: str, *, to_file: bool) -> str:
+def _rendered(told: Report, output: str, *, to_file: bool) -> str:
     if output == "json":
-        return orjson.dumps(as_json(gathered), option=orjson.OPT_INDENT_2).decode() + "\n"
+        return orjson.dumps(as_json(told), option=orjson.OPT_INDENT_2).decode() + "\n"
     if output == "html":
         from api.reporthtml import page
 
-        return page(gathered)
-    return as_text(gathered, color=not to_file and sys.stdout.isatty())
+        return page(told)
+    return as_text(told, color=not to_file and sys.stdout.isatty())
 
 
-def as_text(gathered: Report, *, color: bool = False, width: int | None = None) -> str:
+def as_text(told: Report, *, color: bool = False, width: int | None = None) -> str:
     """The report for a terminal."""
     console = Console(
         highlight=False,
@@ -126,31 +127,31 @@ def as_text(gathered: Report, *, color: bool = False, width: int | None = None) 
         width=width or (None if sys.stdout.isatty() else 120),
     )
     with console.capture() as captured:
-        for part in _parts(gathered):
+        for part in _parts(told):
             console.print(part)
     return captured.get()
 
 
-def _parts(gathered: Report) -> Iterator[Table | Text | str]:
-    seen = gathered.overview
-    selection = gathered.selection
+def _parts(told: Report) -> Iterator[Table | Text | str]:
+    seen = told.overview
+    selection = told.selection
     yield Text(f"{from_ns(selection.since_ns)} to {from_ns(selection.until_ns)}", style="bold")
-    yield Text(summary(gathered))
+    yield Text(summary(told))
     if not seen.calls and not seen.model_calls:
         yield Text("Nothing was recorded in this window.")
         return
     yield ""
-    single = [each for each in gathered.metrics if not each.by and not each.metric.keys]
+    single = [each for each in told.metrics if not each.by and not each.metric.keys]
     if single:
         yield _headline(single)
-    for measured in gathered.metrics:
+    for measured in told.metrics:
         if measured.by or measured.metric.keys:
             yield ""
             yield from _grouped(measured)
     yield ""
-    yield from _tax(gathered)
+    yield from _tax(told)
     yield ""
-    yield from _changes(gathered)
+    yield from _changes(told)
 
 
 def _plain_table(*columns: tuple[str, bool]) -> Table:
@@ -214,8 +215,8 @@ def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def _tax(gathered: Report) -> Iterator[Table | Text]:
-    tax = gathered.tax
+def _tax(told: Report) -> Iterator[Table | Text]:
+    tax = told.tax
     yield Text.assemble(
         ("Doom-loop tax", "bold"),
         f": {tax.over:,} of {tax.calls:,} calls of {tax.streaks:,} streaks were beyond the ceiling of"
@@ -238,12 +239,12 @@ def _tax(gathered: Report) -> Iterator[Table | Text]:
         yield table
 
 
-def _changes(gathered: Report) -> Iterator[Text]:
-    if not gathered.changes:
+def _changes(told: Report) -> Iterator[Text]:
+    if not told.changes:
         yield Text("No tool definition changed.")
         return
     yield Text("Tool definitions that changed", style="bold")
-    for change in gathered.changes:
+    for change in told.changes:
         version = f" {change.service_version}" if change.service_version else ""
         yield Text(
             printable(

@@ -40,7 +40,8 @@ _STYLE: Final[dict[Any, Any]] = {
 }
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _CSS: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #0f172a; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
+body { font: 15px/1.5 system-ui, sans-serif; color: #0f172a }
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin: 2rem 0 .2rem }
 p { margin: .2rem 0 .6rem } .quiet { color: #64748b }
 table { border-collapse: collapse; margin: .5rem 0 }

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from detectors.tax import CEILING
-from storage.metrics.calls import WENT_WRONG
 from storage.metrics.metric import fetch
 from storage.metrics.selection import Selection
 
@@ -55,19 +54,23 @@ SELECT session_id, service, agent, tool, argMax(told_model, made) AS model, max(
 FROM
 (
     SELECT session_id, service, agent, tool, made, until, told_model,
-        arrayFilter(each -> each.1 > from_at AND each.1 < until, told) AS taxed,
+        arrayFilter(each -> each.1 > from_at AND each.1 <= last_at, told) AS taxed,
         arraySum(each -> each.2, taxed) AS spent_input, arraySum(each -> each.3, taxed) AS spent_output
     FROM
     (
         SELECT id, f.session_id AS session_id, any(f.service) AS service, f.agent AS agent,
-            any(f.tool) AS tool, any(f.started_at) AS began, max(f.detected_at) AS seen,
+            any(f.tool) AS tool, any(f.started_at) AS began, any(f.detected_at) AS seen,
             minIf(s.start_time, s.outcome = 'ok' AND s.start_time > f.detected_at) AS right_at,
             if(right_at > began, right_at, max(s.end_time) + INTERVAL 1 SECOND) AS until,
-            arraySort(groupArrayIf(
-                s.start_time, s.{WENT_WRONG} AND s.start_time >= f.started_at)) AS wrong_times,
-            arrayFilter(at -> at < until, wrong_times) AS wrongs,
-            greatest(any(f.occurrences), length(wrongs)) AS made,
-            if(length(wrongs) >= {ceiling} AND {ceiling} > 0, wrongs[{ceiling}], began) AS from_at
+            arraySort(groupArrayIf((s.start_time, s.outcome), s.start_time >= f.started_at)) AS later,
+            arrayFilter(each -> each.2 IN ('error', 'soft_error') AND each.1 < until, later) AS wrong,
+            greatest(any(f.occurrences), length(wrong)) AS made,
+            arrayMap(
+                each -> each.1,
+                if(length(wrong) = made, wrong, arrayFilter(each -> each.1 <= seen, later))) AS times,
+            length(times) - (made - least(made, {ceiling})) AS within,
+            if(within > 0, times[within], began) AS from_at,
+            times[-1] AS last_at
         FROM (SELECT * FROM found WHERE kind IN ({kinds})) AS f
         INNER JOIN (SELECT step_id, kind AS step_kind FROM newest) AS own ON own.step_id = f.step_id
         INNER JOIN here AS s ON s.session_id = f.session_id AND s.agent = f.agent
@@ -76,7 +79,7 @@ FROM
     ) AS streak
     LEFT JOIN
     (
-        SELECT session_id, agent, any(own_model) AS told_model,
+        SELECT session_id, agent, anyIf(own_model, own_model != '') AS told_model,
             groupArray((start_time, ifNull(input_tokens, 0), ifNull(output_tokens, 0))) AS told
         FROM here WHERE kind IN ('model_call', 'compaction') GROUP BY session_id, agent
     ) AS spent USING (session_id, agent)

@@ -54,10 +54,11 @@ SELECT step_id FROM
     SELECT c.step_id AS step_id, f.occurrences - 1 AS repeats,
         row_number() OVER (PARTITION BY f.id ORDER BY c.start_time DESC, c.step_id) AS place
     FROM (SELECT * FROM found WHERE kind = 'doom_loop') AS f
-    INNER JOIN calls AS own ON own.step_id = f.step_id
-    INNER JOIN calls AS c
+    INNER JOIN here AS own ON own.step_id = f.step_id
+    INNER JOIN here AS c
         ON c.session_id = own.session_id AND c.agent = own.agent AND c.operation = own.operation
-    WHERE c.outcome = 'ok' AND c.start_time > f.started_at AND c.start_time <= own.start_time
+    WHERE own.kind = 'tool_call' AND c.kind = 'tool_call' AND c.outcome = 'ok'
+        AND c.start_time > f.started_at AND c.start_time <= own.start_time
 )
 WHERE place <= repeats"""
 """The calls that were for nothing, each once: failures that never recovered, and successes that a doom loop
@@ -75,10 +76,13 @@ def _wasted_tokens(by: Sequence[str]) -> str:
     return f"""SELECT {selected(by)}sumIf(used, step_id IN (SELECT asked_by FROM
     (
         SELECT m.step_id AS asked_by
-        FROM (SELECT * FROM calls WHERE step_id IN (SELECT step_id FROM ({WASTED}))) AS c
+        FROM
+        (
+            SELECT * FROM here WHERE kind = 'tool_call' AND step_id IN (SELECT step_id FROM ({WASTED}))
+        ) AS c
         ASOF INNER JOIN
         (
-            SELECT step_id, session_id, agent, start_time FROM acts WHERE kind = 'model_call'
+            SELECT step_id, session_id, agent, start_time FROM here WHERE kind = 'model_call'
         ) AS m ON c.session_id = m.session_id AND c.agent = m.agent AND c.start_time >= m.start_time
     ))) AS hits, sum(used) AS total
 FROM
