@@ -39,6 +39,8 @@ def is_unknown_session(session_id: str) -> bool:
 def bounded(finding: Finding) -> Finding:
     """Return the finding with its texts and its evidence cut to what the tables and messages have room for.
 
+    What it misses bounds its severity: a note at most without arguments, a warning without anything else.
+
     A name that is cut ends in its hash, so that different ones stay different. Raises `TypeError` for what is
     no finding, or has a field of another type than the protocol's.
     """
@@ -56,7 +58,17 @@ def bounded(finding: Finding) -> Finding:
     evidence = _evidence(finding.evidence)
     if evidence is not finding.evidence:
         changes["evidence"] = evidence
+    if (ceiling := _ceiling(finding.evidence)).rank < finding.severity.rank:
+        changes["severity"] = ceiling
     return dataclasses.replace(finding, **changes) if changes else finding
+
+
+def _ceiling(evidence: Mapping[str, Json]) -> Severity:
+    """The most that a finding may say with what is missing from its evidence."""
+    missing = evidence.get("missing")
+    if not missing or not isinstance(missing, (list, tuple)):
+        return Severity.CRITICAL
+    return Severity.INFO if "arguments" in missing else Severity.WARNING
 
 
 def without_session(finding: Finding) -> Finding:
