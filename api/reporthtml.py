@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
@@ -215,7 +216,10 @@ def _whiskers(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
 
 def _svg(figure: Figure) -> str:
     sink = io.StringIO()
-    figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
+    with warnings.catch_warnings():
+        # Letters that the font has not got are only measured here; the browser draws them with its own.
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
     text = sink.getvalue()
     # Inside a page there is no place for the declaration, nor for metadata that names addresses.
     return re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)

@@ -22,7 +22,7 @@ from storage.migrate import SchemaError, migrate
 
 READ_TIMEOUT_S: Final = 300
 START_PATIENCE_S: Final = 30.0  # the child waits for its lock for half of this
-_DRAIN_S: Final = 10.0
+_DRAIN_S: Final = 30.0
 
 
 class StoreAccessError(Exception):

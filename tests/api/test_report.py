@@ -39,7 +39,7 @@ pytestmark = pytest.mark.store
 GOLDEN: Final = Path(__file__).parents[1] / "golden/report.json"
 START: Final = datetime.fromtimestamp(START_NS // SECOND_NS, UTC)
 NOW: Final = START + timedelta(days=2)
-HOSTILE: Final = "<script>alert(1)</script>$x^2$\x1b[2J"
+HOSTILE: Final = "<script>alert(1)</script>$x^2$\x1b[2J漢"
 WEEK: Final = Asked(since="7d")
 FETCH: Final = ToolDefinition("fetch", "gets a page", {"type": "object"}, hash="aaaa000000000000")
 OTHER: Final = replace(FETCH, description="gets any page", hash="bbbb000000000000")
