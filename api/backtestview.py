@@ -32,6 +32,7 @@ _TITLES: Final = {
     Change.SEVERITY: "Findings of another severity",
     Change.KIND: "Streaks that another kind speaks for",
 }
+_UNBROKEN: Final = ("session", "tokens", "cost")
 _WIDTH: Final = 140
 _NAME: Final = 40
 
@@ -91,7 +92,12 @@ def _reproduced(result: Backtest) -> str:
 def _table(*columns: tuple[str, bool]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name, is_number in columns:
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        table.add_column(
+            name,
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=name in _UNBROKEN,
+        )
     return table
 
 
