@@ -58,16 +58,16 @@ class BudgetConfig:
     """Ceilings; 0 is off. A warning at four fifths, critical when reached; defaults only warn.
 
     `failures`: failed calls in a row of one agent; those of one model message are one. `perturbations`:
-    failed calls in a row of one tool of one
-    agent, each with other arguments than the one before. Both start anew when the user speaks. `calls`,
-    `tokens` (input and output), `cost_usd`: of a session. `wall_s`: seconds since the user last spoke.
+    failed calls in a row of one tool of one agent, each with other arguments than the one before. Both start
+    anew when the user speaks. `calls`, `tokens` (input and output), `cost_usd`: of a session. `wall_s`:
+    seconds since the user last spoke.
     `depth`: levels of delegation. `breadth`: children of one agent. `spawns_a_minute`: agent runs that begin.
     `shadow`: findings are recorded only.
     """
 
     shadow: bool = False
-    failures: int = 12
-    perturbations: int = 12
+    failures: int = 20
+    perturbations: int = 20
     calls: int = 0
     tokens: int = 0
     cost_usd: float = 0.0

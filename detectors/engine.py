@@ -194,8 +194,9 @@ class Engine:
         self._seen += 1
         if self._seen % _SWEEP_EVERY == 0:
             self._expire()
+        findings = self._say_all(found, step) if found else []
         self._shrink(keep=keep)
-        return self._say_all(found, step) if found else []
+        return findings
 
     def dirty_scopes(self) -> dict[str, Json | None]:
         """Snapshots of what changed since the last call, by key; None for what went."""

@@ -50,8 +50,8 @@ def test_failures_in_a_row_warn_at_four_fifths_and_are_critical_at_the_ceiling()
 def test_a_default_is_a_warning_when_it_is_reached_and_no_more() -> None:
     found = judged(failing(23).steps, Budget())
     assert [(at, finding.severity, finding.evidence["rule"]) for at, finding in found] == [
-        (12, "warning", "failures"),
-        (12, "warning", "perturbations"),
+        (20, "warning", "failures"),
+        (20, "warning", "perturbations"),
     ]
 
 
