@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Literal
 
 from api.config import ConfigError, Settings
@@ -17,12 +18,15 @@ from collector.reader import StepReader
 from collector.receivers.auth import FORBIDDEN, UNAUTHENTICATED, Auth, anyone
 from collector.receivers.limits import Limits
 from collector.redact import RedactionSettings, Redactor
+from detectors.catalog import BUILT_IN, third_party, tool_policy
 from detectors.catalog import build as detectors
-from detectors.catalog import tool_policy
 from detectors.engine import Engine
 from detectors.reading import Lens
 from detectors.recovery import Config
 from detectors.recovery_book import RecoveryBook
+from detectors.result_baseline import NAME as BASELINE
+from detectors.result_baseline import ResultBaseline
+from detectors.result_fit import Fitter, inline
 from storage.rows import failure_rows, session_merge_rows, step_rows, tool_definition_rows
 
 MS: Final = 1_000_000  # ns
@@ -53,10 +57,12 @@ def build_decode(
     return run
 
 
-def build_engine(settings: Settings) -> Engine:
-    """The detectors. Raises `ConfigError` that names the key that is wrong."""
+def build_engine(settings: Settings, fitter: Fitter = inline) -> Engine:
+    """The detectors; `fitter` makes the fits. Raises `ConfigError` that names the key that is wrong."""
     try:
-        return Engine(detectors(settings.detectors), policy=tool_policy(settings.detectors))
+        kinds = {**BUILT_IN, **third_party()}
+        kinds[BASELINE] = replace(kinds[BASELINE], make=lambda tuned: ResultBaseline(tuned, fitter))
+        return Engine(detectors(settings.detectors, kinds), policy=tool_policy(settings.detectors))
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
 

@@ -31,6 +31,7 @@ from api.build import (
 from api.config import ConfigError, Settings
 from api.detection import CURSOR as DETECTORS
 from api.detection import DetectionLoop
+from api.fitting import FitProcess
 from api.garbage import look_for_garbage_rarely
 from api.hosts import KnownHosts
 from api.httpserver import HttpBounds, bounded, room_for_connections
@@ -134,10 +135,11 @@ class IngestProcess:
             time.time_ns,
         )
         self._intake = Intake(build_decode(settings, self._metrics), self._spool, self._metrics)
+        self._fits = FitProcess()
         self._detection = DetectionLoop(
             self._spool,
             reader=build_reader(settings),
-            engine=build_engine(settings),
+            engine=build_engine(settings, self._fits),
             recoveries=build_recoveries(settings),
             pack=build_pack(),
             metrics=self._metrics,
@@ -222,6 +224,7 @@ class IngestProcess:
     def _drain(self) -> None:
         self._intake.close()
         self._detection.stop()
+        self._fits.close()
         shipped = self._shipping.stop()
         self._spool.close()
         if not shipped:

@@ -30,6 +30,7 @@ from detectors.learned_budget import LearnedBudget, LearnedBudgetConfig
 from detectors.no_progress import NoProgress, NoProgressConfig
 from detectors.oversized_result import OversizedResult, OversizedResultConfig
 from detectors.parameter_drift import ParameterDrift, ParameterDriftConfig
+from detectors.result_baseline import ResultBaseline, ResultBaselineConfig
 from detectors.retry_storm import RetryStorm, RetryStormConfig
 from detectors.schema_drift import SchemaDrift, SchemaDriftConfig
 from detectors.soft_failure import SoftFailure, SoftFailureConfig
@@ -89,6 +90,7 @@ BUILT_IN: Mapping[str, Kind] = {
     "schema_drift": Kind(SchemaDriftConfig, SchemaDrift, finds=("schema_drift",), key=by_service_agent),
     "fleet_retry_storm": Kind(FleetStormConfig, FleetStorm, finds=("retry_storm",), key=by_target),
     "soft_failure": Kind(SoftFailureConfig, SoftFailure, finds=("soft_failure",)),
+    "result_baseline": Kind(ResultBaselineConfig, ResultBaseline, finds=("soft_failure",), key=by_tool),
     "tool_degraded": Kind(ToolDegradedConfig, ToolDegraded, finds=("tool_degraded",), key=by_tool),
     "budget": Kind(BudgetConfig, Budget, finds=("budget",), key=by_session),
     "learned_budget": Kind(LearnedBudgetConfig, LearnedBudget, finds=("budget",), key=by_service_agent),

@@ -107,7 +107,7 @@ _INNER = (
     *("response", "result", "content", "text", "data", "output"),
     *("message", "msg", "detail", "body", "structuredContent"),
 )
-_LIMITS = frozenset(
+CUT_AT: Final = frozenset(
     {256, 500, 512, 1000, 1024, 2000, 2048, 4000, 4096, 5000, 8000, 8192, 10_000, 16_000, 16_384}
 )
 
@@ -205,7 +205,7 @@ def _read(text: str) -> Any:  # noqa: ANN401 - JSON
 def _is_cut(text: str) -> bool:
     """Whether a JSON text ends before its time, and not because whoever recorded it cut it."""
     stripped = text.strip()
-    if len(text) in _LIMITS or _CUT.search(stripped) is not None:
+    if len(text) in CUT_AT or _CUT.search(stripped) is not None:
         return False
     return stripped.startswith(('{"', '[{"', '["')) and stripped[-1] not in "]}" and "\n" not in stripped
 
