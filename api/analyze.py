@@ -104,7 +104,8 @@ class Analysis:
     def __init__(self, settings: Settings, problems: Problems, *, keep_steps: bool = False) -> None:
         self._decode = build_decode(settings)
         self._reader = build_offline_reader(settings)
-        self._judge = Judge(build_engine(settings), self._trouble)
+        self._engine = build_engine(settings)
+        self._judge = Judge(self._engine, self._trouble)
         self._problems = problems
         self._troubles: set[str] = set()
         self._keep = keep_steps
@@ -119,6 +120,7 @@ class Analysis:
             self.bodies += len(group)
             for batch in self._batches(group):
                 yield from self._judged(self._reader.push(batch, 0))
+            self._engine.forget_changes()
         yield from self._judged(self._reader.drain())
 
     def _batches(self, group: Sequence[Body]) -> Iterator[Batch]:

@@ -19,6 +19,7 @@ import orjson
 
 from control.breakers import EXPIRY, Actor
 from control.findings import finding_from_json
+from control.policy import is_shadow
 from detectors.protocol import Finding, Severity
 
 _COVERED: Final = frozenset({"doom_loop", "retry_storm", "flail", "no_progress"})
@@ -123,7 +124,7 @@ def take_finding(
     before = _fetch(tx, alert_id(finding.id))
     critical = finding.severity is Severity.CRITICAL
     if before is None:
-        if not critical:
+        if not critical or is_shadow(finding):
             return None
         cover = _cover_of(tx, finding)
         event = AlertEvent.COVER if cover else AlertEvent.FIRE

@@ -98,10 +98,10 @@ class Trip:
 def trips(policy: Policy, finding: Finding) -> Sequence[Trip]:
     """Say which breakers a finding opens: at most one a scope, the most restrictive one.
 
-    A finding with missing evidence opens none, whatever the rules say. Neither does one without a session,
-    nor a rule for one tool when the finding names none.
+    A finding with missing evidence opens none, whatever the rules say. Neither does one of a detector in
+    shadow, one without a session, nor a rule for one tool when the finding names none.
     """
-    if finding.evidence.get("missing") or not finding.session_id:
+    if finding.evidence.get("missing") or is_shadow(finding) or not finding.session_id:
         return ()
     wanted: dict[Scope, Trip] = {}
     for rule in policy.rules:
@@ -112,6 +112,11 @@ def trips(policy: Policy, finding: Finding) -> Sequence[Trip]:
         if scope not in wanted or _strength(trip) > _strength(wanted[scope]):
             wanted[scope] = trip
     return tuple(wanted.values())
+
+
+def is_shadow(finding: Finding) -> bool:
+    """Whether a finding is only recorded: its detector runs in shadow, nobody is told, nothing is stopped."""
+    return bool(finding.evidence.get("shadow"))
 
 
 def _matches(rule: Rule, finding: Finding) -> bool:

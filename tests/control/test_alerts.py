@@ -58,6 +58,10 @@ def test_only_a_critical_finding_becomes_an_alert(db: ControlDb, severity: Sever
     assert take(db, replace(STUCK, severity=severity)) is None
 
 
+def test_a_detector_in_shadow_pages_nobody(db: ControlDb) -> None:
+    assert take(db, replace(STUCK, evidence={**STUCK.evidence, "shadow": True})) is None
+
+
 def test_a_finding_that_becomes_critical_fires_then(db: ControlDb) -> None:
     assert take(db, replace(STUCK, severity=Severity.WARNING)) is None
     taken = take(db, replace(STUCK, revision=1))

@@ -43,6 +43,11 @@ def test_missing_evidence_never_trips() -> None:
     assert trips(policy, replace(STUCK, evidence={"missing": []})) != ()
 
 
+def test_a_detector_in_shadow_never_trips() -> None:
+    policy = Policy(rules=(Rule(name="r", min_severity=Severity.INFO),))
+    assert trips(policy, replace(STUCK, evidence={"missing": [], "shadow": True})) == ()
+
+
 def test_a_rule_for_a_tool_needs_a_tool_and_every_rule_a_session() -> None:
     by_tool, by_session = Rule(name="t"), Rule(name="s", reach=Reach.SESSION)
     policy = Policy(rules=(by_tool, by_session))
