@@ -23,6 +23,8 @@ _WHAT: Final = {
     "flail": "failed {n} times in the same way while only its arguments were varied",
     "retry_storm": "was retried {n} times against a target that keeps failing",
     "known_dead_call": "was called {n} times although its failure is permanent",
+    "duplicate_side_effect": "caused the same effect {n} times",
+    "budget": "was in use when the budget of this run was spent",
     "cascade": "failed {n} times because of one earlier failure",
 }
 _WHAT_ELSE: Final = "made no progress in {n} steps"
