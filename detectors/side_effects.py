@@ -1,7 +1,8 @@
 """What a call does to the world: reads, writes, or does what must never be done twice; and what undoes it.
 
 Three levels, READ, WRITE and CRITICAL: only a READ may be repeated without a thought. What a team says of its
-tools goes before what the tool's own definition says (MCP annotations), and both before what its name suggests.
+tools goes before what the tool's own definition says (MCP annotations), and both before what its name
+suggests.
 """
 
 from __future__ import annotations

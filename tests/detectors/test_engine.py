@@ -367,7 +367,7 @@ def test_scopes_of_every_key_survive_a_checkpoint(key: Key) -> None:
     judge = Engine({"counts": DetectorFactory(Counts, key=key)})
     feed(judge, calls("a", "one", target="db"))
     again = Engine({"counts": DetectorFactory(Counts, key=key)})
-    again.restore(judge.dirty_scopes())  # type: ignore[arg-type]  # nothing went
+    again.restore(judge.dirty_scopes())
     assert [finding.id for finding in feed(again, calls("a", "two", target="db"))] == ["third-3"]
 
 
