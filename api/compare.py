@@ -234,7 +234,13 @@ def _moved_json(each: Moved) -> dict[str, Any]:
 
 def as_text(comparison: Comparison, width: int | None = None) -> str:
     """The comparison for a terminal."""
-    console = Console(highlight=False, no_color=True, width=width or (None if sys.stdout.isatty() else 120))
+    console = Console(
+        highlight=False,
+        markup=False,  # names of strangers are no instructions
+        emoji=False,
+        no_color=True,
+        width=width or (None if sys.stdout.isatty() else 120),
+    )
     with console.capture() as captured:
         for part in _parts(comparison):
             console.print(part)

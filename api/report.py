@@ -122,6 +122,8 @@ def as_text(told: Report, *, color: bool = False, width: int | None = None) -> s
     """The report for a terminal."""
     console = Console(
         highlight=False,
+        markup=False,  # names of strangers are no instructions
+        emoji=False,
         force_terminal=color,
         no_color=not color,
         width=width or (None if sys.stdout.isatty() else 120),

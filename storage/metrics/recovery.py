@@ -14,7 +14,7 @@ import polars as pl
 from storage.metrics.calls import ENDED, WENT_WRONG
 from storage.metrics.intervals import newcombe
 from storage.metrics.metric import Better, Metric, Shape, as_they_are, shares
-from storage.metrics.selection import DIMENSIONS, grouping, selected
+from storage.metrics.selection import DIMENSIONS, MARGIN_NS, between, grouping, selected
 
 _UNIT_DIMENSIONS: Final = ("service", "service_version", "day")
 
@@ -44,8 +44,8 @@ def _adherence(by: Sequence[str]) -> str:
 
 def _cascade_share(by: Sequence[str]) -> str:
     dependents = (
-        "SELECT arrayJoin(JSONExtract(evidence, 'dependents', 'Array(String)')) AS step"
-        " FROM findings WHERE kind = 'cascade'"
+        "SELECT arrayJoin(JSONExtract(evidence, 'dependents', 'Array(String)')) AS step"  # noqa: S608 - constants
+        f" FROM findings WHERE kind = 'cascade' AND {between('detected_at', MARGIN_NS)}"
     )
     return _over_failures(by, f"cascaded OR step_id IN (SELECT step FROM ({dependents}))")  # noqa: S608 - constants
 

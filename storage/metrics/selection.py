@@ -95,7 +95,7 @@ def selected(by: Sequence[str], *keys: str) -> str:
 
 def with_relations(query: str, selection: Selection) -> str:
     """The query with the relations that it names, and those that these name, in front of it."""
-    made = _relations(selection)
+    made = _relations(query, selection)
     wanted = _needed(query, made)
     definitions = ",\n".join(f"{name} AS ({made[name]})" for name in made if name in wanted)
     return f"WITH {definitions}\n{query}" if definitions else query
@@ -161,25 +161,19 @@ FROM
 LEFT JOIN merged AS latest ON steps.session_id = latest.old
 LEFT JOIN merged AS later ON latest.new = later.old"""
 
-_ACTS: Final = """
-SELECT * FROM
-(
-    SELECT {columns}, if(s.own_model != '', s.own_model, m.own_model) AS model,
-        if(s.offered_count > 0, s.offered_count, o.offered_count) AS offered,
-        if(s.offered_count > 0, s.definitions_hash, o.definitions_hash) AS offer
-    FROM (SELECT * FROM newest WHERE kind IN ('tool_call', 'model_call')) AS s
+_MODEL: Final = """
     ASOF LEFT JOIN
     (
         SELECT session_id, agent, start_time, own_model FROM newest
         WHERE kind = 'model_call' AND own_model != ''
-    ) AS m ON s.session_id = m.session_id AND s.agent = m.agent AND s.start_time >= m.start_time
+    ) AS m ON s.session_id = m.session_id AND s.agent = m.agent AND s.start_time >= m.start_time"""
+
+_OFFER: Final = """
     ASOF LEFT JOIN
     (
         SELECT session_id, agent, start_time, offered_count, definitions_hash FROM newest
         WHERE kind IN ('model_call', 'agent_run') AND offered_count > 0
-    ) AS o ON s.session_id = o.session_id AND s.agent = o.agent AND s.start_time >= o.start_time
-)
-WHERE {conditions}"""
+    ) AS o ON s.session_id = o.session_id AND s.agent = o.agent AND s.start_time >= o.start_time"""
 
 _FAILED: Final = """
 SELECT step_id, session_id, run_id, failed_at, service, service_version, ifNull(agent, '') AS agent, tool,
@@ -202,7 +196,27 @@ FROM
 WHERE {inside}"""
 
 
-def _relations(selection: Selection) -> dict[str, str]:
+def _acts(query: str, conditions: str, *, by_definitions: bool) -> str:
+    """The relation `acts`, joined with what was in force only as far as the query speaks of it, joins being dear."""
+    columns = [f"s.{name} AS {name}" for name in _STEP_COLUMNS]
+    joins = ""
+    if re.search(r"\bmodel\b", query):
+        columns.append("if(s.own_model != '', s.own_model, m.own_model) AS model")
+        joins += _MODEL
+    if by_definitions or re.search(r"\boffer(?:ed)?\b", query):
+        columns.append("if(s.offered_count > 0, s.offered_count, o.offered_count) AS offered")
+        columns.append("if(s.offered_count > 0, s.definitions_hash, o.definitions_hash) AS offer")
+        joins += _OFFER
+    return f"""
+SELECT * FROM
+(
+    SELECT {", ".join(columns)}
+    FROM (SELECT * FROM newest WHERE kind IN ('tool_call', 'model_call')) AS s{joins}
+)
+WHERE {conditions}"""  # noqa: S608 - constants
+
+
+def _relations(query: str, selection: Selection) -> dict[str, str]:
     failed = selection.conditions("failed_at", with_definitions=False)
     if selection.definitions is not None:
         failed += " AND step_id IN (SELECT step_id FROM calls)"
@@ -218,12 +232,13 @@ def _relations(selection: Selection) -> dict[str, str]:
     whole = replace(selection, tool=None).conditions("start_time", with_definitions=False)
     if selection.definitions is not None or selection.tool is not None:
         whole += " AND session_id IN (SELECT session_id FROM calls)"
-    own_columns = ", ".join(f"s.{name} AS {name}" for name in _STEP_COLUMNS)
     return {
         "merged": _SESSIONS,
         "newest": _NEWEST.format(near=between("start_time", MARGIN_NS)),
-        "acts": _ACTS.format(
-            columns=own_columns, conditions=selection.conditions("start_time", with_definitions=True)
+        "acts": _acts(
+            query,
+            selection.conditions("start_time", with_definitions=True),
+            by_definitions=selection.definitions is not None,
         ),
         "calls": "SELECT * FROM acts WHERE kind = 'tool_call'",
         "here": f"SELECT * FROM newest WHERE {whole}",  # noqa: S608 - constants

@@ -19,6 +19,7 @@ from api.compare import Comparison, Side, compare, compared, side_of
 from api.compare import as_json as compare_json
 from api.compare import as_text as compare_text
 from api.config import Settings
+from api.printable import printable
 from api.report import Asked, as_text, gathered, report
 from api.reportdata import Report, as_json
 from api.reporthtml import page
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.store
 GOLDEN: Final = Path(__file__).parents[1] / "golden/report.json"
 START: Final = datetime.fromtimestamp(START_NS // SECOND_NS, UTC)
 NOW: Final = START + timedelta(days=2)
-HOSTILE: Final = "<script>alert(1)</script>$x^2$\x1b[2J漢"
+HOSTILE: Final = "<script>alert(1)</script>$x^2$\x1b[2J漢[/b]:bug:"
 WEEK: Final = Asked(since="7d")
 FETCH: Final = ToolDefinition("fetch", "gets a page", {"type": "object"}, hash="aaaa000000000000")
 OTHER: Final = replace(FETCH, description="gets any page", hash="bbbb000000000000")
@@ -133,7 +134,7 @@ def test_equal_reports_are_equal_bytes(grouped: Report) -> None:
 
 
 def test_a_table_holds_no_control_characters(grouped: Report) -> None:
-    assert "<script>" in as_text(grouped)
+    assert printable(HOSTILE, 60) in as_text(grouped, width=400)
     assert "\x1b" not in as_text(grouped)
 
 
@@ -164,6 +165,12 @@ def test_a_data_directory_without_a_store_is_named(
     assert report(Settings(data_dir=tmp_path), WEEK, now=NOW, output="table", out=None) == 2
     assert f"nothing is stored in {tmp_path}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_takes_names_as_they_are(versions: Comparison) -> None:
+    [first, *_] = versions.moved
+    hostile = replace(versions, moved=(replace(first, group=(("tool", HOSTILE),)),))
+    assert printable(HOSTILE, 60) in compare_text(hostile, width=400)
 
 
 @pytest.fixture(scope="module")
