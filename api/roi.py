@@ -45,7 +45,7 @@ class Savings:
 
     >>> saved = Savings(calls=50, ceiling=3, price_usd=0.02, sessions_per_day=1279)
     >>> saved.calls_a_day, round(saved.usd_a_day, 2), round(saved.usd_a_month, 2)
-    (60113.0, 1202.26, 36067.8)
+    (60113, 1202.26, 36067.8)
     """
 
     calls: float

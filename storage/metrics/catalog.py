@@ -1,7 +1,7 @@
 """All metrics, in the order in which they are shown.
 
-A new one is a query and a `Metric` in the file of its family, a row in docs/report.md, and a test with a value
-worked out by hand in tests/storage/test_metrics.py.
+A new one is a query and a `Metric` in the file of its family, a row in docs/report.md, and a test with a
+value worked out by hand in tests/storage/test_metrics.py.
 """
 
 from __future__ import annotations

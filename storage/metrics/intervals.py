@@ -85,7 +85,7 @@ def p_of_shares(hits_a: float, total_a: float, hits_b: float, total_b: float) ->
     """How likely a difference at least as large is when both shares are one; two-sided, pooled z test.
 
     >>> round(p_of_shares(48, 80, 56, 70), 4), p_of_shares(5, 5, 7, 7)
-    (0.0081, 1.0)
+    (0.008, 1.0)
     """
     both = (hits_a + hits_b) / (total_a + total_b)
     error = math.sqrt(both * (1 - both) * (1 / total_a + 1 / total_b))

@@ -197,7 +197,7 @@ WHERE {inside}"""
 
 
 def _acts(query: str, conditions: str, *, by_definitions: bool) -> str:
-    """The relation `acts`, joined with what was in force only as far as the query speaks of it, joins being dear."""
+    """The relation `acts`, joined with what was in force only where the query speaks of it (joins cost)."""
     columns = [f"s.{name} AS {name}" for name in _STEP_COLUMNS]
     joins = ""
     if re.search(r"\bmodel\b", query):
