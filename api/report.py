@@ -223,7 +223,7 @@ def _tax(told: Report) -> Iterator[Table | Text]:
         ("Doom-loop tax", "bold"),
         f": {tax.over:,} of {tax.calls:,} calls of {tax.streaks:,} streaks were beyond the ceiling of"
         f" {tax.ceiling}, {shown.money(tax.usd)}",
-        f", {tax.not_priced:,} calls not priced" if tax.not_priced else "",
+        f", {tax.not_priced:,} calls not priced" if tax.not_priced and tax.usd is not None else "",
     )
     if tax.models:
         table = _plain_table(

@@ -138,7 +138,7 @@ def _tax(report: Report) -> Iterator[str]:
     yield (
         f"<p>{tax.over:,} of {tax.calls:,} calls of {tax.streaks:,} streaks were beyond the ceiling of"
         f" {tax.ceiling}: {shown.money(tax.usd)}"
-        f"{f', {tax.not_priced:,} calls not priced' if tax.not_priced else ''}.</p>"
+        f"{f', {tax.not_priced:,} calls not priced' if tax.not_priced and tax.usd is not None else ''}.</p>"
     )
     if tax.models:
         yield _table(

@@ -131,7 +131,7 @@ def _measured(settings: Settings, asked: Asked, ceiling: int, now: datetime) -> 
     priced = tax.over - tax.not_priced
     return Given(
         calls=tax.calls / tax.streaks,
-        price=tax.usd / priced if priced else None,
+        price=tax.usd / priced if priced and tax.usd is not None else None,
         sessions_per_day=tax.streaks / ((until - since).total_seconds() / _DAY_S),
     )
 

@@ -24,7 +24,7 @@ def value(metric: Metric, row: Mapping[str, Any]) -> str:
     if number is None:
         return ""
     if metric.shape is Shape.SPREAD:
-        return f"{number:.4g}"
+        return f"{number:.4g} s" if metric.unit == "seconds" else f"{number:.4g}"
     if metric.shape is Shape.DIFFERENCE:
         return f"{100 * number:+.1f} points"
     return percent(number)

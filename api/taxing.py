@@ -27,8 +27,8 @@ class TaxOfModel:
 class TaxBill:
     """The whole tax.
 
-    `usd` is the sum of what is priced, `not_priced` are calls beyond the ceiling without a price; `sessions`
-    had a streak over the ceiling.
+    `usd` is the sum of what is priced, None where nothing is; `not_priced` are calls beyond the ceiling without
+    a price; `sessions` had a streak over the ceiling.
     """
 
     ceiling: int
@@ -36,7 +36,7 @@ class TaxBill:
     streaks: int
     calls: int
     over: int
-    usd: float
+    usd: float | None
     not_priced: int
     models: tuple[TaxOfModel, ...]
 
@@ -48,14 +48,16 @@ def bill(streaks: Iterable[Mapping[str, Any]], prices: Prices, ceiling: int) -> 
     for row in rows:
         grouped[row["model"]].append(row)
     models = [_of_model(model, of_model, prices) for model, of_model in grouped.items()]
+    over = sum(row["over"] for row in rows)
+    not_priced = sum(each.over for each in models if each.usd is None)
     return TaxBill(
         ceiling=ceiling,
         sessions=len({row["session_id"] for row in rows if row["over"]}),
         streaks=len(rows),
         calls=sum(row["calls"] for row in rows),
-        over=sum(row["over"] for row in rows),
-        usd=sum(each.usd or 0.0 for each in models),
-        not_priced=sum(each.over for each in models if each.usd is None),
+        over=over,
+        usd=None if over and over == not_priced else sum(each.usd or 0.0 for each in models),
+        not_priced=not_priced,
         models=tuple(sorted(models, key=lambda each: (-(each.usd or 0.0), -each.over, each.model))),
     )
 

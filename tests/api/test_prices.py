@@ -58,7 +58,9 @@ def test_a_bill_adds_what_is_priced_and_says_what_is_not(tmp_path: Path) -> None
 
 
 def test_without_a_price_of_calls_they_are_not_priced() -> None:
-    assert bill([streak("", 4, 1)], Prices(), 3).not_priced == 1
+    told = bill([streak("", 4, 1)], Prices(), 3)
+    assert (told.usd, told.not_priced) == (None, 1)
+    assert bill([], Prices(), 3).usd == 0
 
 
 @pytest.mark.parametrize(
