@@ -59,9 +59,9 @@ class Cycle:
 
 
 class Laps(NamedTuple):
-    """The sequence right now: `laps` complete laps of `lap`, whose state is `cycle`."""
+    """The sequence right now: `attempts` that go round in `lap`, whose state is `cycle`."""
 
-    laps: int
+    attempts: int
     lap: list[Attempt]
     cycle: Cycle
 
@@ -120,12 +120,12 @@ class Cycles:
         if current is None or not self._cycles:
             return None
         for period, cycle in sorted(self._cycles.items()):
-            laps = (cycle.run + 1 + period) // period
-            if laps < least or tail[-period].signature != current.signature:
+            attempts = cycle.run + 1 + period
+            if attempts < least * period or tail[-period].signature != current.signature:
                 continue
             lap = [*list(tail)[len(tail) - period + 1 :], current]
             if any(attempt.signature != current.signature for attempt in lap):
-                return Laps(laps, lap, cycle)
+                return Laps(attempts, lap, cycle)
         return None
 
     def json(self) -> Json:

@@ -1,9 +1,10 @@
 """Doom loop: the same call brings the same information, and nothing effective changed in between.
 
-Six shapes: a repeat (one stranger at most in between), an interleaved repeat, a cycle of two to six calls,
-a sweep over ranges that were read before, a check that says the same after change upon change, and a remedy
-that does not help. What counts as the same is said in `detectors.signature`; tokens that look random and are
-all that differs from the last time do not count (`detectors.random_ids`). A
+Seven shapes: a repeat (one stranger at most in between), an interleaved repeat, a call that recurs whatever
+is done in between, a cycle of two to six calls, a sweep over ranges that were read before, a check that says
+the same after change upon change, and a remedy that does not help. What counts as the same is said in
+`detectors.signature`; tokens that look random and are all that differs from the last time do not count, nor
+do the numbers of an error (`detectors.random_ids`). A
 streak ends when the call brings other information, when another call may have changed something
 (`detectors.tool_role`), at a user's turn, in a new run, and after a pause that says "come back later".
 Waiting is not looping until it is: polls, growing gaps and transient errors get more patience. A denied
@@ -39,6 +40,7 @@ from detectors.evidence import (
     NOOP,
     OPAQUE,
     RETURNED,
+    SAYS_ERROR,
     TRANSIENT,
     WAITING,
     information_of,
@@ -57,10 +59,11 @@ from detectors.occurrence import (
 )
 from detectors.pacing import Pacing
 from detectors.protocol import Finding, Severity, finding_id
-from detectors.random_ids import without_random_ids
+from detectors.random_ids import without_numbers, without_random_ids
 from detectors.ranges import Ranges, range_of
+from detectors.recurrences import Recurrences
 from detectors.remedies import Remedy
-from detectors.result_text import is_transient
+from detectors.result_text import is_pending, is_transient
 from detectors.role import Role
 from detectors.rows import Row
 from detectors.scope import Recent
@@ -83,10 +86,10 @@ _RUNS_KEPT = 8
 _UNABLE_KEPT = 4
 _MASKED_KEPT = 16
 
-# What goes up and down by itself, as a flaky test or a gauge does, is no cycle; a change that is made and
-# taken back without success is one.
-_TAKEN_BACK = CHANGED | FAILED
 _ASIDE = (Role.WAIT, Role.THINK)
+_STEERED = (Role.WAIT, Role.THINK, Role.POLL, Role.MOVE)
+_SHORT_CHARS = 200
+_ROUND = 3
 
 _Told: TypeAlias = "tuple[str, dict[str, Json]]"  # a finding's summary and evidence
 
@@ -102,8 +105,12 @@ class DoomLoopConfig:
     these are the majority; critical four later. `transient_errors`: a warning on errors that may go away,
     critical one later; `patient_errors` when the retries are at least `fast_s` apart. `polls`: a warning on a
     call that waits for something, critical at twice as many. `unknown_results`: a warning when no result was
-    recorded. `laps`: a warning on a cycle, in laps, critical one later; `waiting_laps` when it waits for
-    something. `ranged_reads`: a warning on reads in a row of what was read before, critical at twice as many.
+    recorded. `laps`: a warning on a cycle, in laps, critical one later; half a lap less when all of it fails,
+    one call more when nothing in three calls or more fails or changes anything; `waiting_laps` when it waits
+    for something. `recurring_errors`: a warning on a call that brings the same error and nothing else,
+    whatever others change in between, when every sixth turn or more is this call; `recurring` on a look that
+    brings the same; critical at twice as many. `ranged_reads`: a warning on reads in a row of what was read
+    before, critical at twice as many.
     `failing_rounds`: a warning on a check that says the same failure, the first included, with a successful
     change before each; `rounds` when its output tells neither failure nor success; critical at twice as many.
     `remedies`: a warning on an error that comes back after the same successful call each time; critical two
@@ -126,9 +133,11 @@ class DoomLoopConfig:
     laps: int = 3
     waiting_laps: int = 10
     ranged_reads: int = 6
-    failing_rounds: int = 7
+    failing_rounds: int = 5
     rounds: int = 10
     remedies: int = 3
+    recurring_errors: int = 5
+    recurring: int = 6
     window: int = 30
     calls_kept: int = 48
     seen_kept: int = 256
@@ -167,6 +176,7 @@ class DoomLoop:
         self._ranges = Ranges()
         self._effects = Effects()
         self._remedy = Remedy()
+        self._recurrences = Recurrences()
         self._masked = Recent[int, int](_MASKED_KEPT)
         self._unable = Recent[int, Streak](_UNABLE_KEPT)
         self._unable_ns = 0
@@ -242,6 +252,7 @@ class DoomLoop:
             "ranges": self._ranges.json(),
             "effects": self._effects.json(),
             "remedy": self._remedy.json(),
+            "recurrences": self._recurrences.json(),
             "masked": [[signature, masked] for signature, masked in self._masked.items()],
             "unable": [[signature, streak.json()] for signature, streak in self._unable.items()],
             "unable_ns": self._unable_ns,
@@ -265,6 +276,7 @@ class DoomLoop:
         self._ranges = Ranges.load(saved["ranges"])
         self._effects = Effects.load(saved["effects"])
         self._remedy = Remedy.load(saved["remedy"])
+        self._recurrences = Recurrences.load(saved["recurrences"])
         for signature, masked in saved["masked"]:
             self._masked.put(signature, masked)
         for signature, streak in saved["unable"]:
@@ -285,18 +297,19 @@ class DoomLoop:
 
     def _forget(self) -> None:
         """A new beginning: what was done before is no measure any more."""
-        self._settle()
+        self._pause()
         self._seen.clear()
         self._effects.clear()
         self._remedy.clear()
 
-    def _settle(self) -> None:
-        """Something changed: streaks end here."""
-        self._settle_streaks()
+    def _pause(self) -> None:
+        """Nothing goes on over this."""
+        self._settle()
         self._cycles.clear()
+        self._recurrences.clear()
 
-    def _settle_streaks(self) -> None:
-        """Something is as it was before: only a cycle may go on over it, as when an edit is taken back."""
+    def _settle(self) -> None:
+        """Something changed: streaks end here. A cycle does not, whose first lap is made of such changes."""
         self._streaks.clear()
         self._ranges.clear()
         self._ids = ()
@@ -311,7 +324,7 @@ class DoomLoop:
         now = occurrence_of(reading)
         waits = now.role is Role.WAIT
         if pacing.call(step, waits=waits) >= self._config.patience_s * 1e9:
-            self._settle()
+            self._pause()
         if pacing.begins_attempt(step, aside=now.role in _ASIDE):
             self._cycles.close(self._spent)
         streak = self._streaks.touch(now.call.signature)
@@ -329,17 +342,29 @@ class DoomLoop:
         self._ids = identifiers(now.body) if now.body else ()
         findings = [*self._cycle(now), *self._sweep(now, reading.names), *self._outcome(now)]
         findings.extend(self._repeat(now, streak) if streak is not None else self._begin(now))
-        return findings
+        return findings or self._recur(now, streak)
 
     def _overlook_random_ids(self, reading: Reading, now: Occurrence, streak: Streak | None) -> None:
-        """Take a result for the one before when only tokens that look random differ, back to back."""
-        masked = without_random_ids(now.body) if now.body is not None else None
+        """Take a result for the one before when only tokens that look random differ, back to back.
+
+        The numbers of an error are as much noise, when the same call fails twice and nothing was done.
+        """
+        if now.body is None or (now.flags & FAILED and is_pending(now.body)):
+            return
+        masked = without_random_ids(now.body)
+        if now.flags & FAILED:
+            masked = without_numbers(masked or now.body) or masked
         if masked is None:
             return
         makes_things = now.role is Role.CHANGE or reading.names.delegates
         shape = information_of(now.call, now.flags, masked, makes_things=makes_things)
         signature, turn = now.call.signature, self._pacing.turn
-        if streak is not None and turn - streak.turn <= 1 and self._masked.get(signature) == shape:
+        if (
+            streak is not None
+            and turn - streak.turn <= 1
+            and not (now.flags ^ streak.flags) & FAILED
+            and self._masked.get(signature) == shape
+        ):
             now.information = streak.information
         self._masked.put(signature, shape)
 
@@ -381,11 +406,12 @@ class DoomLoop:
         if novel:
             self._seen.put(key, value=True)
         if streak is not None and streak.information != now.information:
-            if now.call.known and novel:
+            if now.call.known:
+                if not novel:
+                    now.flags |= RETURNED
+                    if now.body is not None and says_failure(now.body):
+                        now.flags |= SAYS_ERROR
                 self._settle()
-            elif now.call.known:
-                now.flags |= RETURNED
-                self._settle_streaks()
             return None
         if novel and streak is None and self._may_have_changed(now):
             self._settle()
@@ -526,20 +552,30 @@ class DoomLoop:
         if now.role in _ASIDE:
             return ()
         self._cycles.add(key_of(now), now.flags, now.mark)
-        found = self._cycles.laps(self._config.laps)
+        found = self._cycles.laps(self._config.laps - 1)
         return self._judge_laps(now, found) if found is not None else ()
 
     def _judge_laps(self, now: Occurrence, found: Laps) -> Sequence[Finding]:
-        laps, lap, cycle = found
+        attempts, lap, cycle = found
+        laps = attempts // len(lap)
         flags = 0
         for attempt in lap:
             flags |= attempt.any_flags
-        if flags & RETURNED and flags & _TAKEN_BACK != _TAKEN_BACK:
+        failing = flags & (FAILED | SAYS_ERROR)
+        # What goes up and down by itself, as a flaky test or a gauge does, is no cycle; a change that is made
+        # and taken back without success is one.
+        if flags & RETURNED and not (flags & CHANGED and failing):
             return ()
         weak = all(attempt.all_flags & (OPAQUE | NO_RESULT | TRANSIENT) for attempt in lap)
-        patient = flags & WAITING or (weak and not flags & FAILED)
+        acts = flags & CHANGED and failing  # who acts and fails waits for nothing
+        patient = (flags & WAITING and not acts) or (weak and not flags & FAILED)
         limit = self._config.waiting_laps if patient else self._config.laps
-        rank = _CONFIRMED if laps > limit else _ALARM if laps >= limit else -1
+        needed = limit * len(lap)
+        if not patient and all(attempt.all_flags & FAILED for attempt in lap):
+            needed -= len(lap) // 2
+        elif len(lap) >= _ROUND and not flags & (FAILURE | CHANGED):
+            needed += 1  # to check everything once more in the end is no loop yet
+        rank = _CONFIRMED if attempts >= needed + len(lap) else _ALARM if attempts >= needed else -1
         unknown = 1 if flags & NO_RESULT else 0
         rank = min(rank, _ceiling(now, flags, unknown))
         if not cycle.reported.due(rank, laps):
@@ -549,13 +585,13 @@ class DoomLoop:
         evidence: dict[str, Json] = {
             "rule": "cycle",
             "count": laps,
-            "threshold": limit if laps == limit else limit + 1,
+            "threshold": limit if rank < _CONFIRMED else limit + 1,
             "period": len(lap),
             "call": f"{lap[-1].signature:016x}",
             "span_ids": [attempt.first.span_id for attempt in lap],
         }
         evidence |= self._common(now, cycle.onset, flags, unknown)
-        return [_finding(now, cycle.first, cycle.reported, laps * len(lap), (summary, evidence))]
+        return [_finding(now, cycle.first, cycle.reported, attempts, (summary, evidence))]
 
     def _sweep(self, now: Occurrence, names: Names) -> Sequence[Finding]:
         """Follow ranged reads of one resource, and say when they bring nothing that was not read before."""
@@ -587,6 +623,37 @@ class DoomLoop:
         }
         evidence |= self._common(now, sweep.onset, 0, 0)
         return [_finding(now, sweep.first, sweep.reported, sweep.again, (summary, evidence))]
+
+    def _recur(self, now: Occurrence, streak: Streak | None) -> Sequence[Finding]:
+        """Say when a call keeps bringing the same over changes that others made in between."""
+        if now.role in _STEERED or now.body is None or now.flags & (DENIED | NOOP):
+            return ()
+        call, pacing, config = now.call, self._pacing, self._config
+        # Whether changes help a check is another question, which `no_effect` and `flail` ask.
+        era = self._effects.changes if now.role is Role.OTHER else 0
+        brings = (now.information, era)
+        row = self._recurrences.see(
+            call.signature, brings, now.mark, self._spent, attempt=pacing.attempt, turn=pacing.turn
+        )
+        if row is None or row.count < min(config.recurring_errors, config.recurring) or not row.dense:
+            return ()
+        if streak is not None and streak.count >= row.count:
+            return ()
+        if patience_of(now) & (OPAQUE | WAITING | TRANSIENT):
+            return ()
+        limit = self._limit_of_recurring(now)
+        summary = f"{now.step.tool}: the same {row.count} times, whatever was done in between"
+        return self._say_row("recurring", now, row, (limit, 2 * limit), summary)
+
+    def _limit_of_recurring(self, now: Occurrence) -> int:
+        """How often a call may bring the same: what passes may go on passing."""
+        config, body = self._config, now.body or ""
+        if now.flags & FAILED:
+            return config.recurring_errors
+        if now.role is Role.LOOK:
+            tells = len(body) >= _SHORT_CHARS or says_failure(body) is not False
+            return config.recurring if tells else _NEVER
+        return config.recurring_errors if says_failure(body) else _NEVER
 
     def _outcome(self, now: Occurrence) -> Sequence[Finding]:
         """Follow what changes and remedies bring about, and say when it is nothing."""

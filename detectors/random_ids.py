@@ -11,6 +11,7 @@ _PIECE_CHARS: Final = 2.5
 _PIECE_CHARS_WITH_DIGITS: Final = 3.0
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,}")
 _PIECE: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_NUMBER: Final = re.compile(r"\d[\d.,]*")
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")
 
 
@@ -29,6 +30,22 @@ def without_random_ids(text: str) -> str | None:
     if len(text) > _JUDGED_CHARS:
         return None
     masked = _TOKEN.sub(_mask, text)
+    if masked == text or len(_WORD.findall(masked)) < _WORDS_LEFT:
+        return None
+    return masked
+
+
+def without_numbers(text: str) -> str | None:
+    """Return a text with its numbers masked; None: there are none, or little else is left.
+
+    >>> without_numbers("the prompt is too long: 203118 tokens > 200000 maximum")
+    'the prompt is too long: # tokens > # maximum'
+    >>> without_numbers("exit 1") is None
+    True
+    """
+    if len(text) > _JUDGED_CHARS:
+        return None
+    masked = _NUMBER.sub("#", text)
     if masked == text or len(_WORD.findall(masked)) < _WORDS_LEFT:
         return None
     return masked

@@ -35,8 +35,9 @@ _IN_PLACE = re.compile(
 _SEPARATORS = re.compile(r"\s*(?:&&|\|\||[|;\n]|&(?!\d|>))\s*")
 _WAITING = re.compile(r"(?:sleep|wait)\b[\s\d.smh]*$")
 _POLLING = re.compile(
-    r"\btail\b|\bsleep \d|^\s*(?:test|\[|until|while) |\brollout status\b|\b(?:gh )?run (?:view|watch|list)\b"
-    r"|\bpr checks\b|\bsqueue\b|\bcurl\b.*(?:status|health|ready|jobs?/|progress)|\bdocker logs\b|^\s*ps\b",
+    r"\btail\b|\bsleep \d|^\s*(?:test|\[|until|while(?! (?:IFS=\S* )?read\b)) |\brollout status\b"
+    r"|\b(?:gh )?run (?:view|watch|list)\b|\bpr checks\b|\bsqueue\b"
+    r"|\bcurl\b.*(?:status|health|ready|jobs?/|progress)|\bdocker logs\b|^\s*ps\b",
 )
 
 _QUOTED = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*")""")
@@ -61,6 +62,8 @@ def role_of_command(command: str) -> Role:
     ['look', 'change', 'change', 'other']
     >>> [role_of_command(c).value for c in ("", "sleep 5", "sleep 5; kubectl get pods", "sed -i s/a/b/ f")]
     ['poll', 'wait', 'poll', 'change']
+    >>> [role_of_command(f"while {c}; do date; done").value for c in ("read -r f", "pgrep make")]
+    ['other', 'poll']
     """
     command = command.strip()
     if not command:

@@ -37,6 +37,12 @@ VOLATILE = words(
     clientmessageid dedupid nonce idempotencykey now timestamp currenttime requesttime sentat attempt
     attempts attemptnumber retry retrycount retrynumber backoff backoffms backoffseconds timeout timeoutms
     timeoutseconds timeoutsec yieldtimems toolcallid tooluseid callid
+    clientts clienttime clienttimestamp clientnonce clientrequesttoken clientreqid requestts requesttimestamp
+    requesttoken requestnonce requestno requestnumber requestuuid requestseq requestsequence senttime sentts
+    senttimestamp calltime callts calltimestamp issuedat requestedat xrequestid xcorrelationid xtraceid corrid
+    correlationtoken correlationkey correlationuuid traceuuid invocationid dedupkey dedupetoken dedupeid
+    dedupekey deduplicationid idempotencytoken idempotencyid cachebust cachebuster nonceid tryno trynumber
+    tries attemptid attemptno retryid retryattempt retries
     """,
 )
 """Arguments that say nothing about what is asked, by normalised name, wherever they are nested."""

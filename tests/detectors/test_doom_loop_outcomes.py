@@ -32,9 +32,9 @@ def rounds(count: int, outcome: str, stream: Stream | None = None) -> Stream:
     return stream
 
 
-def test_a_failure_that_no_change_moves_is_a_warning_at_the_seventh_check_critical_at_the_14th() -> None:
-    found = severities(rounds(15, BROKEN), "no_effect")
-    assert found == [(13, "warning"), (15, "warning"), (27, "critical")]
+def test_a_failure_that_no_change_moves_is_a_warning_at_the_fifth_check_critical_at_the_tenth() -> None:
+    found = severities(rounds(11, BROKEN), "no_effect")
+    assert found == [(9, "warning"), (15, "warning"), (19, "critical")]
 
 
 def test_an_outcome_that_tells_neither_failure_nor_success_gets_ten_checks() -> None:
@@ -47,10 +47,10 @@ def test_what_passes_may_go_on_passing(outcome: str) -> None:
 
 
 def test_another_outcome_and_a_users_turn_begin_anew() -> None:
-    stream = rounds(6, BROKEN)
+    stream = rounds(4, BROKEN)
     stream.call("bash", {"command": "python reproduce.py"}, error="ImportError: a")
-    rounds(6, BROKEN, stream).user()
-    rounds(6, BROKEN, stream)
+    rounds(4, BROKEN, stream).user()
+    rounds(4, BROKEN, stream)
     assert severities(stream, "no_effect") == []
 
 
