@@ -172,7 +172,7 @@ class Cascade:
             spreads.append(self._wrapped.fails(reading, before, config.wrapped))
         else:
             if not self._causes.is_calm:
-                self._causes.works(step.tool or "")
+                self._causes.works(reading)
             if len(self._wrapped):
                 self._wrapped.works(reading)
         spreads.append(self._taint.observe(reading, before, config.poisoned))

@@ -30,6 +30,7 @@ _CHARS: Final = 2000
 
 _TOKEN: Final = re.compile(r"[^\s'\"`|;&(){}\[\],<>]+")
 _PIECE: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+_TRAILING: Final = re.compile(r"\W+$")
 _TARGET: Final = re.compile(r"[/@\d]|\.\w")
 _COORDINATES: Final = words("x y cx cy px py coordinate coordinates position point pos left top")
 _KNOBS: Final = words(
@@ -158,6 +159,27 @@ class Churn:
             if not self._reworded(text):
                 return False
         return True
+
+    def goes_up(self, arguments: Json) -> bool:
+        """Tell whether a call asks for a folder above the last one: it looks where a path ends.
+
+        >>> churn = Churn()
+        >>> churn.add({"cmd": "ls /srv/a/b.txt"})
+        >>> [churn.goes_up({"cmd": cmd}) for cmd in ("ls /srv/a/", "ls /srv", "ls /srv/a/c.txt", "ls")]
+        [True, True, False, False]
+        """
+        moved = False
+        for name, text in flat(arguments).items():
+            before = self.last.get(name)
+            if before is None:
+                return False
+            if before[0] == _hash(text):
+                continue
+            stem = _TRAILING.sub("", text)
+            if not stem or not before[1].startswith(f"{stem}/"):
+                return False
+            moved = True
+        return moved
 
     def _reworded(self, text: str) -> bool:
         tokens = _TOKEN.findall(text[:_CHARS])

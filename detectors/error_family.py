@@ -47,6 +47,8 @@ _PLACE: Final = re.compile(
     r"(?:[\w.~-]*(?:/[\w.~-]+)+|[\w-]+\.[a-z]{1,5})(?::\d+(?::\d+)?|\(\d+,\d+\))|\blines? \d+"
 )
 _PATH: Final = re.compile(r"[\w.~-]*(?:/[\w.~-]+)+/?")
+# What reads like an identifier: no word of a language has such marks, or digits.
+_IDENTIFIER: Final = re.compile(r"\w[\w@-]*(?:[-_.@]\w[\w@-]*)+|[a-z]+\d\w*")
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)*")
 _COUNTED: Final = re.compile(
     r"(\d+) (?:[a-z]+ )?(?:errors?|fail\w*|problems?|violations?|missing|conflicts?|mismatch\w*|issues?"
@@ -130,6 +132,7 @@ def family_of(text: str, arguments: Json = None) -> Family:
     text = _BRACKETED.sub("#", text)
     text = _PATH.sub(name, text)
     text = _AFTER_NOUN.sub(name_last, text)
+    text = _IDENTIFIER.sub(lambda found: "#" if found[0] in said else found[0], text)
     template = _SPACE.sub(" ", _NUMBER.sub("0", text)).strip()
     telling = [word for word in _WORD.findall(template) if word not in _GENERIC]
     return Family(

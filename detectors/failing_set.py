@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from detectors.signature import hash64, information
@@ -30,11 +30,15 @@ _NAMED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FailingSet:
-    """What fails (`signature`, 64 bits), how many do (`wrong`) of how many (`total`); None: not told."""
+    """What fails (`signature`, 64 bits), how many do (`wrong`) of how many (`total`); None: not told.
+
+    `text` is 64 bits of the whole text without clocks. Two with other texts are equal: the same fails.
+    """
 
     signature: int
     wrong: int | None
     total: int | None
+    text: int = field(default=0, compare=False)
 
 
 def failing_set_in(text: str) -> FailingSet:
@@ -59,8 +63,9 @@ def failing_set_in(text: str) -> FailingSet:
     right = _sum([(found, "") for found in _RIGHT.findall(text)])
     ran = _sum([(found, "") for found in _RAN.findall(text)])
     total = ran if right is None else right + (wrong or 0)
-    signature = hash64("\x1e".join(sorted(names))) if names else information(text)
-    return FailingSet(signature, wrong, total)
+    whole = information(text)
+    signature = hash64("\x1e".join(sorted(names))) if names else whole
+    return FailingSet(signature, wrong, total, whole)
 
 
 def _sum(found: list[tuple[str, str]]) -> int | None:

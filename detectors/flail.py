@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from collector.step import Kind, Outcome
 from detectors.bounds import is_unknown_session
 from detectors.churn import Churn
-from detectors.failing_set import FailingSet, failing_set_in
-from detectors.learned import goes_away, is_answer, is_empty, is_unsettled, teaches_nothing
+from detectors.edit_rounds import EditRounds, RoundLimits, limit_of
+from detectors.learned import goes_away, is_answer, is_empty, teaches_nothing
 from detectors.pacing import Pacing
 from detectors.perturbations import Perturbed, Tries
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.role import Role
-from detectors.rounds import Rounds
 from detectors.scope import Recent
 from detectors.streaks import Mark, Reported, Spent
 from detectors.tool_role import role_of_name
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from collector.step import Json, Step
     from detectors.reading import Reading
+    from detectors.rounds import Rounds
 
 KIND = "flail"
 RULE = "flail/1"
@@ -64,20 +64,23 @@ class FlailConfig:
     `errors`: a warning on one error family, with nothing learned in between. `transient_errors`: the same for
     errors that may go away by themselves. `errors_in_all`: a warning whatever lies in between. `variants`: a
     warning on reworded queries without news. `rounds`: a warning on edits without effect, in rounds;
-    `rounds_with_looks` when the agent looked at something new in between; `unchanged` when the run does not
-    fail and says the same each time. `perturbations`: critical from here on, when less than `hit_rate` (0 to
-    1) of the tool's latest perturbations were hits. `gap`: attempts further apart than this many attempts of
-    other sorts are no streak. `patience_s`: a pause after which everything starts anew, in seconds.
-    `streaks_kept`: bound of the state. `shadow`: findings are recorded only.
+    `rounds_with_looks` when the agent looked at something new in between; `verbatim` and
+    `verbatim_with_looks` the same when the run says the very same each time; `unchanged` when the run does
+    not fail and says the same each time. `perturbations`: critical from here on, when less than `hit_rate`
+    (0 to 1) of the tool's latest perturbations were hits. `gap`: attempts further apart than this many
+    attempts of other sorts are no streak. `patience_s`: a pause after which everything starts anew, in
+    seconds. `streaks_kept`: bound of the state. `shadow`: findings are recorded only.
     """
 
     shadow: bool = False
     errors: int = 4
     transient_errors: int = 6
-    errors_in_all: int = 6
+    errors_in_all: int = 5
     variants: int = 6
     rounds: int = 5
     rounds_with_looks: int = 8
+    verbatim: int = 4
+    verbatim_with_looks: int = 6
     unchanged: int = 10
     perturbations: int = 6
     hit_rate: float = 0.3
@@ -112,10 +115,9 @@ class Flail:
         kept = self._tuned.base.streaks_kept
         self._errors = Recent[str, Perturbed](kept)
         self._variants = Recent[str, Perturbed](kept)
-        self._rounds = Recent[str, Rounds](kept)
+        self._rounds = EditRounds(kept)
         self._tries = Recent[str, Tries](_TOOLS_KEPT)
         self._seen = Recent[int, bool](_SEEN_KEPT)
-        self._edits = 0
         self._runs: deque[str] = deque(maxlen=_RUNS_KEPT)
         self._pacing = Pacing()
         self._spent = Spent()
@@ -140,10 +142,9 @@ class Flail:
         return {
             "errors": [[key, streak.json()] for key, streak in self._errors.items()],
             "variants": [[key, streak.json()] for key, streak in self._variants.items()],
-            "rounds": [[key, rounds.json()] for key, rounds in self._rounds.items()],
+            "rounds": self._rounds.json(),
             "tries": [[tool, tries.failing, list(tries.outcomes)] for tool, tries in self._tries.items()],
             "seen": list(self._seen),
-            "edits": self._edits,
             "runs": list(self._runs),
             "pacing": self._pacing.json(),
             "spent": list(self._spent),
@@ -157,13 +158,11 @@ class Flail:
             self._errors.put(key, Perturbed.load(streak))
         for key, streak in saved["variants"]:
             self._variants.put(key, Perturbed.load(streak))
-        for key, rounds in saved["rounds"]:
-            self._rounds.put(key, Rounds.load(rounds))
+        self._rounds.restore(saved["rounds"])
         for tool, failing, outcomes in saved["tries"]:
             self._tries.put(tool, Tries(failing, list(outcomes)))
         for key in saved["seen"]:
             self._seen.put(key, value=True)
-        self._edits = saved["edits"]
         self._runs.extend(saved["runs"])
         self._pacing = Pacing.load(saved["pacing"])
         self._spent = Spent(*saved["spent"])
@@ -183,7 +182,7 @@ class Flail:
         """A new beginning."""
         self._errors.clear()
         self._variants.clear()
-        self._rounds.clear()
+        self._rounds.forget()
         self._tries.clear()
         self._seen.clear()
 
@@ -219,31 +218,26 @@ class Flail:
         novel = self._seen.touch(information) is None
         if novel:
             self._seen.put(information, value=True)
+        failing = self._rounds.report(reading)
+        if role is Role.CHANGE:
+            self._rounds.change(reading)
+        if failing is not None:
+            return self._no_effect(reading, self._rounds.run(reading, failing, self._spent))
+        self._rounds.passes(reading)
         tries = self._tries.get(tool)
         if tries is not None and tries.failing:
             tries.add(hit=True)
             tries.failing = False
-        if role is Role.CHANGE:
-            self._changed(reading)
-        elif self._rounds:
-            self._rounds.pop(reading.operation)
-        if self._rounds and novel and role is Role.LOOK:
-            for rounds in self._rounds.values():
-                rounds.looks += 1
+        if novel and role is Role.LOOK:
+            self._rounds.look()
         if self._errors and (novel or role is Role.CHANGE):
             self._learned(tool, role)
-        if self._edits and role is Role.OTHER and is_unsettled(reading):
-            unchanged = FailingSet(information, None, None)
-            return self._round(reading, f"={reading.operation}", unchanged, self._config.unchanged)
+        unsettled = self._rounds.settles_nothing(reading, self._spent)
+        if unsettled is not None:
+            return self._no_effect(reading, unsettled)
         if not novel and role is not Role.POLL:
             return self._uninformed(reading, f"{tool}\x1f{information:x}", nothing=False)
         return ()
-
-    def _changed(self, reading: Reading) -> None:
-        """Count an edit. What version control does is none."""
-        if role_of_name(reading.step.tool or "") is None and ":git " in reading.operation:
-            return
-        self._edits += 1
 
     def _learned(self, tool: str, role: Role) -> None:
         """A success of the tool ends its streaks; of a shell only what is no mere look; others begin anew."""
@@ -256,9 +250,7 @@ class Flail:
 
     def _failure(self, reading: Reading) -> Sequence[Finding]:
         """A call that went wrong."""
-        found: Sequence[Finding] = ()
-        if self._edits and reading.role is not Role.CHANGE:
-            found = self._round(reading, reading.operation, failing_set_in(reading.error_text), None)
+        found = self._no_effect(reading, self._rounds.fails(reading, self._spent))
         family = reading.family
         if family is None or not reading.call.known or is_answer(reading):
             return found
@@ -271,6 +263,9 @@ class Flail:
             return found
         streak.template = family.template[:160]
         again = call.signature in streak.since
+        if streak.count and streak.churn.goes_up(step.arguments):
+            streak.churn.add(step.arguments)
+            return found
         hit = streak.names_more(family.named, family.amount)
         if hit:
             streak.begin_anew()
@@ -309,7 +304,7 @@ class Flail:
         """A success that says nothing new: an information that was there before, or none at all."""
         step, call, role = reading.step, reading.call, reading.role
         if role is Role.CHANGE and nothing:
-            self._changed(reading)
+            self._rounds.change(reading)
         if role in (Role.POLL, Role.MOVE) or not call.known or not teaches_nothing(reading, nothing=nothing):
             return ()
         streak = self._streak(self._variants, key, step)
@@ -331,21 +326,26 @@ class Flail:
         rank = _CONFIRMED if distinct > self._config.perturbations else _ALARM
         return self._say(reading, streak, (rank, count), summary, more)
 
-    def _round(self, reading: Reading, key: str, failing: FailingSet, limit: int | None) -> Sequence[Finding]:
-        """A run after edits that failed, or changed nothing in what it says; `limit` None: by the looks."""
-        step = reading.step
-        rounds = self._rounds.touch(key)
+    def _no_effect(self, reading: Reading, rounds: Rounds | None) -> Sequence[Finding]:
+        """What rounds of edits, the latest of which has just failed, are worth."""
         if rounds is None:
-            rounds = Rounds(Mark.of(step), self._spent, self._edits, None, 0, [])
-            self._rounds.put(key, rounds)
-        if not rounds.run(failing, self._edits, Mark.of(step), self._spent):
             return ()
-        if limit is None:
-            limit = self._config.rounds_with_looks if rounds.looks else self._config.rounds
+        config = self._config
+        limit = limit_of(
+            rounds,
+            RoundLimits(
+                config.rounds,
+                config.rounds_with_looks,
+                config.verbatim,
+                config.verbatim_with_looks,
+                config.unchanged,
+            ),
+        )
         if rounds.count < limit:
             return ()
+        step = reading.step
         fewest = "" if rounds.best is None else f", never fewer than {rounds.best}"
-        same = "output" if key != reading.operation else "failures"
+        same = "failures" if rounds.fails else "output"
         summary = (
             f"{step.tool}: {rounds.count} rounds of edits, and the same {same} after each of them{fewest}"
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from detectors.failing_set import failing_set_in
+from detectors.failing_set import FailingSet, failing_set_in
 from detectors.result_text import is_error, is_opaque
 from detectors.role import Role, words
 from detectors.tool_role import role_of_name
@@ -27,6 +27,11 @@ _CHECKERS: Final = words(
 _UNSETTLED: Final = re.compile(
     r"(?im)^\W*(?:error|fail(?:ed|ure)?|traceback|exception|mismatch|wrong|bug|\w*(?:error|exception))\b\W*[:!(]"
 )
+_REPORT: Final = re.compile(
+    r"(?i)\b(?:build failed|compil(?:ation|e|er) (?:failed|errors?)|(?:does|did|could) not compile)\b"
+)
+_TESTS: Final = re.compile(r"(?i)test|check|lint|build|compile|verify|validate")
+_REPORT_CHARS: Final = 2000
 _COORDINATES: Final = words("x y coordinate coordinates position")
 _EMPTY: Final = re.compile(
     r"(?i)[\W_]*(?:null|none|nil|empty|undefined|n/?a)?[\W_]*$"
@@ -59,6 +64,25 @@ def is_unsettled(reading: Reading) -> bool:
     return reading.body is not None and _UNSETTLED.search(reading.body) is not None
 
 
+def reported(reading: Reading) -> FailingSet | None:
+    """What a call that did not fail itself says fails: a checker's run, or a change that was checked at once.
+
+    None when it says nothing of the kind. Who reads a file full of failures has none.
+    """
+    body, tool = reading.body, reading.step.tool or ""
+    if not body or reading.role is Role.LOOK:
+        return None
+    if role_of_name(tool) is None:
+        if _program(reading) not in _CHECKERS:
+            return None
+    elif reading.role is not Role.CHANGE and not _TESTS.search(tool):
+        return None
+    found = failing_set_in(body)
+    if found.wrong or _REPORT.search(body[:_REPORT_CHARS]) is not None:
+        return found
+    return None
+
+
 def goes_away(reading: Reading) -> bool:
     """Whether an error may go away by itself: then other arguments are not what it asks for."""
     verdict = reading.verdict
@@ -67,13 +91,18 @@ def goes_away(reading: Reading) -> bool:
 
 def is_answer(reading: Reading) -> bool:
     """Whether a shell's failure is what its program found: checkers and searches fail by design."""
-    tool, operation = reading.step.tool or "", reading.operation
-    if role_of_name(tool) is not None or operation == tool:
+    if role_of_name(reading.step.tool or "") is not None:
         return False
-    program = operation.removeprefix(f"{tool}:").partition(" ")[0]
+    program = _program(reading)
     if program in _SEARCHES:
         return not reading.error_text.strip() or is_empty(reading.error_text)
     return program in _CHECKERS and failing_set_in(reading.error_text).wrong is not None
+
+
+def _program(reading: Reading) -> str:
+    """What a shell runs; empty when that cannot be told."""
+    tool, operation = reading.step.tool or "", reading.operation
+    return "" if operation == tool else operation.removeprefix(f"{tool}:").partition(" ")[0]
 
 
 def has_coordinates(reading: Reading) -> bool:

@@ -20,7 +20,8 @@ class Rounds:
 
     `count` is the rounds since the last progress, `edits` the value of the scope's counter of edits at the
     latest run, `best` the fewest failures so far, `most` the most tests so far, `seen` the failing sets so
-    far, `looks` how many diagnoses lay between.
+    far, `looks` how many diagnoses lay between, `text` the first run's output, 0 once another one came;
+    `fails` is False for runs that do not fail and say the same of an error each time.
     """
 
     first: Mark
@@ -31,6 +32,8 @@ class Rounds:
     seen: list[int]
     count: int = 0
     looks: int = 0
+    text: int = 0
+    fails: bool = True
     spans: list[str] = field(default_factory=list)
     reported: Reported = field(default_factory=Reported)
 
@@ -38,7 +41,8 @@ class Rounds:
         """Take in a run that failed; tell whether it was one more round without progress.
 
         Tests that are not there any more count as failing. Fewer failures than ever, or failures that were
-        never seen, begin anew. Without an edit in between there is no round.
+        never seen, begin anew; what is worse than it was (more fail, or it does not run at all) neither
+        begins anew nor is a round. Without an edit in between there is no round.
         """
         wrong = failing.wrong
         if wrong is not None and failing.total is not None:
@@ -51,11 +55,17 @@ class Rounds:
         if lower:
             self.best = wrong
         edited, self.edits = edits > self.edits, edits
+        worse = self.best is not None and (wrong is None or wrong > self.best)
+        if not known and worse:
+            return False
         if lower or not known:
             self.first, self.onset, self.count, self.looks = mark, spent, 0, 0
+            self.text = failing.text
             self.spans = [mark.span_id]
             self.reported = Reported()
             return False
+        if failing.text != self.text:
+            self.text = 0
         if not edited:
             return False
         self.count += 1
@@ -75,6 +85,8 @@ class Rounds:
             list(self.seen),
             self.count,
             self.looks,
+            self.text,
+            self.fails,
             list(self.spans),
             [self.reported.rank, self.reported.next_count, self.reported.revision],
         ]
@@ -82,12 +94,18 @@ class Rounds:
     @staticmethod
     def load(state: Any) -> Rounds:  # noqa: ANN401 - JSON that `json` wrote
         """Read what `json` wrote."""
+        first, onset, edits, best, most, seen, count, looks, text, fails, spans, said = state
         return Rounds(
-            Mark(*state[0]),
-            Spent(*state[1]),
-            *state[2:5],
-            list(state[5]),
-            *state[6:8],
-            list(state[8]),
-            Reported(*state[9]),
+            Mark(*first),
+            Spent(*onset),
+            edits,
+            best,
+            most,
+            list(seen),
+            count,
+            looks,
+            text,
+            fails,
+            list(spans),
+            Reported(*said),
         )

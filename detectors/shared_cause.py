@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collector.step import Json, Step
     from detectors.reading import Reading
 
-_CAUSES_KEPT: Final = 12
+_CAUSES_KEPT: Final = 24
 _MEMBERS_KEPT: Final = 24
 _OPEN_KEPT: Final = 16
 _THINGS_KEPT: Final = 4
@@ -31,6 +31,8 @@ _TEXT_CHARS: Final = 600
 _LEAST_TEXT: Final = 8
 _LEAST_LITERAL: Final = 20
 _LEAST_NAME: Final = 4
+_LEAST_CLAUSE: Final = 10
+_CLAUSES: Final = 3
 _ROOT_NS: Final = 300 * 10**9
 _ATTEMPTS: Final = 3
 _SEPARATOR: Final = "\x1f"
@@ -49,6 +51,10 @@ _REACH = frozenset({ErrorClass.NETWORK, ErrorClass.UNAVAILABLE, ErrorClass.TIMEO
 _OUTER = _BENEATH | {ErrorClass.TIMEOUT, ErrorClass.RATE_LIMIT, ErrorClass.TOOL_BUG, ErrorClass.UNKNOWN}
 # Their values are what they are about: only the very same text is the same cause.
 _LITERAL = frozenset({ErrorClass.NOT_FOUND, ErrorClass.PERMISSION, ErrorClass.UNKNOWN})
+# What a server's tools fail with when it is the server that does not work.
+_SERVES = _REACH | {ErrorClass.AUTH, ErrorClass.ENVIRONMENT, ErrorClass.RESOURCE_EXHAUSTED}
+# Causes that one agent's calls can have in common, and how many tools more that takes.
+_ALONE = {"host": 0, "text": 0, "server": 0, "words": 1, "clause": 1}
 _OWN = frozenset({ErrorClass.APPLICATION, ErrorClass.AMBIGUOUS})
 
 _HOST = re.compile(
@@ -62,6 +68,8 @@ _HOST = re.compile(
 )
 _TOO_MUCH = re.compile(r"(?i)too (?:much|large|long|big)\b|truncated")
 _COUNTS = re.compile(r"(?<!port )\b\d{1,4} (?:tests? )?(?:failed|passed|failures?|passing|failing)\b")
+_CLAUSE = re.compile(r"[:;,*()\n]| - ")
+_PREFIX = re.compile(r"(?:mcp__)?(.{1,60}?)(?:__|[./:])[\w-]+")
 _THING = re.compile(r"(?=.*[_./\d-])(?=.*[A-Za-z])[\w./:-]{5,60}")
 _SOURCE = re.compile(
     r"\.(?:py|pyx|js|jsx|ts|tsx|go|rs|c|cc|cpp|h|java|rb|php|sh|sql|html?|css|json|ya?ml|md|txt):"
@@ -115,9 +123,9 @@ class Cause:
         if step.step_id != self.root.first.step_id:
             self.root.add(step)
 
-    def tools(self) -> set[str]:
-        """The tools themselves, a shell as the one that it is."""
-        return {member.split(_SEPARATOR)[2] for member in self.members}
+    def tools(self, since_ns: int) -> set[str]:
+        """The tools themselves that failed since then, a shell as the one that it is."""
+        return {member.split(_SEPARATOR)[2] for member, at in self.members.items() if at >= since_ns}
 
     def within(self, since_ns: int) -> tuple[list[str], list[str]]:
         """Tools and agents that failed since then, in the order of their latest failures."""
@@ -156,8 +164,12 @@ class SharedCause:
         """Whether nothing has failed that has not worked since."""
         return not self._open
 
-    def works(self, tool: str) -> None:
-        """A tool works (again): it is no part of any cause."""
+    def works(self, reading: Reading) -> None:
+        """A tool works (again): it is no part of any cause, and its server is none."""
+        tool = reading.step.tool or ""
+        server = server_of(reading)
+        if server:
+            self._causes.pop(f"server:{server}")
         if self._open.pop(tool) is None:
             return
         self._led_by.pop(tool)
@@ -203,6 +215,9 @@ class SharedCause:
             return keys
         hosts = sorted(hosts_in(text))[:3] if error_class in _OUTER else []
         keys += [f"host:{host}" for host in hosts]
+        server = server_of(reading) if error_class in _SERVES or _is_bare(reading, error_class) else ""
+        if server:
+            keys.append(f"server:{server}")
         if hosts and any(host in str(step.arguments)[:_TEXT_CHARS].lower() for host in hosts):
             return keys  # it is what was asked for that does not answer, not what all stand on
         template = text_key(text, step.tool or "", step.arguments, literal=error_class in _LITERAL)
@@ -211,6 +226,8 @@ class SharedCause:
             # One agent's calls that are refused alike are its own mistakes; over several agents they are not.
             own = error_class is ErrorClass.PERMISSION or error_class is ErrorClass.SCHEMA
             keys.append(f"{'refused' if own else sort}:{template}")
+        if error_class in _OUTER:
+            keys += [f"clause:{clause}" for clause in clauses_of(reading, step.tool or "")]
         if error_class in _REACH:
             keys.append("class:out of reach")
         elif error_class in _BENEATH:
@@ -267,12 +284,13 @@ class SharedCause:
             )
         else:
             reached = len(tools) >= threshold and len(agents) >= limits.agents
-            if not reached and sort in ("host", "text", "words"):
+            if not reached and sort in _ALONE:
                 tools, agents = cause.within(step.end_ns - limits.alone_window_ns)
                 # Words that nobody knows may be anybody's: one tool more.
-                threshold = limits.alone_tools + (sort == "words")
+                threshold = limits.alone_tools + _ALONE[sort]
                 rule = "one_cause"
-                several = len(tools) if sort != "words" else len(cause.tools())
+                since_ns = step.end_ns - limits.alone_window_ns
+                several = len(cause.tools(since_ns)) if _ALONE[sort] else len(tools)
                 reached = several >= threshold and cause.attempts >= _ATTEMPTS
         if not reached:
             return None
@@ -332,6 +350,35 @@ def hosts_in(text: str) -> set[str]:
             if match.lastgroup == "ip":
                 found.add(name.partition(":")[0])
     return {name for name in found if not _SOURCE.search(name)}
+
+
+def server_of(reading: Reading) -> str:
+    """The server that a call went to, by record or by the prefix of the tool's name; empty when not told."""
+    step = reading.step
+    if step.target:
+        return step.target
+    found = _PREFIX.fullmatch(step.tool or "")
+    return found[1] if found is not None else ""
+
+
+def clauses_of(reading: Reading, tool: str) -> list[str]:
+    """The parts of an error between colons and the like: the last three that say something.
+
+    What broke is said at the end ("cannot deploy: no credentials: the vault is sealed").
+    """
+    family = reading.family
+    if family is None:
+        return []
+    text = family.template.replace(tool.lower(), "#") if len(tool) >= _LEAST_NAME else family.template
+    parts = (" ".join(part.split()) for part in _CLAUSE.split(text))
+    telling = [part for part in parts if sum(map(str.isalpha, part)) >= _LEAST_CLAUSE and " " in part]
+    return [part[:120] for part in dict.fromkeys(telling[-_CLAUSES:])]
+
+
+def _is_bare(reading: Reading, error_class: ErrorClass) -> bool:
+    """Whether an error that nobody knows says nothing of what its call asked for."""
+    family = reading.family if error_class is ErrorClass.UNKNOWN else None
+    return family is not None and "#" not in family.template and not family.named
 
 
 def things_in(arguments: Json) -> list[str]:

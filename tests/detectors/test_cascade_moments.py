@@ -167,6 +167,55 @@ def test_failures_far_apart_are_no_cascade() -> None:
     assert told(failing(*calls, after=400.0).steps) == []
 
 
+def servers(*names: str, error: str, works: str = "") -> list[tuple[int, Finding]]:
+    stream = Stream()
+    for name in names:
+        if works:
+            stream.call(works, {"n": name}, ok="fine")
+        stream.call(name, {"key": "aBc9"}, error=error)
+    return told(stream.steps)
+
+
+FIGMA = [
+    f"mcp__figma__{name}" for name in ("get_node", "get_styles", "export_png", "get_comments", "get_file")
+]
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "at"),
+    [
+        (FIGMA, "Not connected", 4),
+        ([f"figma.{name[12:]}" for name in FIGMA], "Not connected", 4),
+        (FIGMA, "MCP error -32000: Connection closed", 5),
+        (FIGMA, "no node aBc9", None),
+        (["mcp__a__get", "mcp__b__get", "mcp__c__get", "mcp__d__get"], "Not connected", None),
+    ],
+)
+def test_a_dead_server_takes_all_its_tools_down(names: list[str], error: str, at: int | None) -> None:
+    assert first(servers(*names, error=error), *ALARMS) == at
+
+
+def test_a_server_of_which_one_tool_works_is_not_dead() -> None:
+    assert servers(*FIGMA[:4], error="Not connected", works="mcp__figma__list_pages") == []
+
+
+def test_the_same_part_of_errors_that_say_else_other_things_is_one_cause() -> None:
+    errors = [
+        ("deployer", "vault_read", "Error reading kv/prod/db: 503. Errors: * Vault is sealed"),
+        ("migrator", "migrate_up", "cannot get database credentials: Vault is sealed"),
+        ("deployer", "helm_upgrade", "UPGRADE FAILED: pre-upgrade hook: vault is sealed (503)"),
+        ("backup", "snapshot_db", "credentials unavailable: Vault is sealed"),
+        ("certs", "renew_cert", "pki/issue: Vault is sealed"),
+    ]
+    found = told(failing(*errors).steps)
+    assert first(found, *ALARMS) == 4
+    assert found[0][1].evidence["cause"] == "clause:vault is sealed"
+    alone = told(failing(*[("main", tool, error) for _, tool, error in errors]).steps)
+    assert first(alone, *ALARMS) == 5
+    other = [(agent, tool, error.replace("ealed", f"ealed {tool[::-1]}")) for agent, tool, error in errors]
+    assert told(failing(*other).steps) == []
+
+
 @pytest.mark.parametrize("head", ["```BASH", "```bash", "```"])
 def test_a_fence_around_every_command(head: str) -> None:
     stream = Stream()

@@ -90,7 +90,28 @@ def test_many_attempts_are_flail_whatever_was_looked_at_in_between() -> None:
     for n, column in enumerate(COLUMNS):
         stream.call("run_query", sql(column), error=f"Unknown column '{column}' in 'field list'")
         stream.call("read_file", {"path": f"{n}.md"}, ok=f"chapter {n}")
-    assert first(found_in(stream), *ALARM) == 11
+    assert first(found_in(stream), *ALARM) == 9
+
+
+def test_a_name_within_an_argument_is_a_value_of_the_call_too() -> None:
+    stream = Stream()
+    for name in ("kb-data", "kb-data2", "data-kb", "kb-dumps"):
+        stream.call(
+            "aws", {"args": f"s3 ls s3://{name}/a/"}, error=f"NoSuchBucket: no bucket of that name: {name}"
+        )
+    assert first(found_in(stream), *ALARM) == 4
+
+
+def test_a_walk_up_to_where_a_path_ends_is_a_search_but_a_walk_to_the_side_is_a_guess() -> None:
+    def looked_for(*folders: str) -> Stream:
+        stream = Stream()
+        for folder in folders:
+            error = f"ls: cannot access '{folder}': No such file or directory"
+            stream.call("bash", {"command": f"ls {folder}"}, error=error)
+        return stream
+
+    assert not found_in(looked_for("/a/b/c/d/e.txt", "/a/b/c/d", "/a/b/c/", "/a/b", "/a"))
+    assert first(found_in(looked_for("/a/b", "/a/c", "/a/d", "/a/e")), *ALARM) == 4
 
 
 def test_an_error_that_names_another_thing_each_time_is_progress() -> None:
@@ -175,14 +196,79 @@ def test_clicks_around_one_spot_that_change_nothing(step: int, at: int | None) -
     assert first(found_in(stream), *ALARM) == at
 
 
-def test_edits_without_effect() -> None:
-    found = found_in(
-        rounds(Stream(), 8, lambda n: f"FAILED test_a, FAILED test_b\n2 failed, 8 passed in {n}.1s")
-    )
-    assert first(found, "warning") == 12
-    assert first(found, "critical") == 14
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        ("FAILED test_a, FAILED test_b - 1 != 2\n2 failed, 8 passed in {n}.1s", 10),
+        ("FAILED test_a, FAILED test_b - 1 != {n}\n2 failed, 8 passed in 1.1s", 12),
+    ],
+)
+def test_edits_without_effect_are_seen_sooner_when_the_very_same_is_said(said: str, at: int) -> None:
+    found = found_in(rounds(Stream(), 8, lambda n: said.format(n=n)))
+    assert first(found, "warning") == at
+    assert first(found, "critical") == at + 2
     assert found[0][1].evidence["rule"] == "no_effect"
     assert found[0][1].evidence["fewest_failures"] == 2
+
+
+@pytest.mark.parametrize(("looks", "at"), [(False, 10), (True, 21)])
+def test_looks_in_between_raise_the_limit_of_rounds(looks: bool, at: int) -> None:  # noqa: FBT001 - a case
+    stream = Stream()
+    for n in range(8):
+        if looks:
+            stream.call("read_file", {"path": f"{n}.py"}, ok=f"chapter {n}")
+        rounds(stream, 1, lambda _: "FAILED test_a\n1 failed, 8 passed")
+    assert first(found_in(stream), *ALARM) == at
+
+
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        ("src/Pay.tsx(2,37): error TS2345: not a 'Money'.\nFound 1 error.", 10),
+        ("src/Pay.tsx(2,37): all is well. Found 0 errors.", None),
+    ],
+)
+def test_a_checker_may_say_what_is_wrong_without_failing(said: str, at: int | None) -> None:
+    stream = Stream()
+    for n in range(6):
+        stream.call("Edit", {"file_path": "Pay.tsx", "new_string": f"pay({n})"}, ok="updated")
+        stream.call("Bash", {"command": "npx tsc --noEmit"}, ok=said)
+    assert first(found_in(stream), *ALARM) == at
+
+
+def fixes(said: str, count: int) -> Stream:
+    stream = Stream()
+    for n in range(count):
+        stream.call("write_fix", {"line": 7, "text": f"a = {n}"}, ok=said)
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        ("written. Tests were run: there are 2 failing test cases", 5),
+        ("written. BUILD FAILED", 5),
+        ("written. Tests were run: there are 0 failing test cases", None),
+    ],
+)
+def test_an_edit_that_is_tested_at_once_is_a_round_of_its_own(said: str, at: int | None) -> None:
+    assert first(found_in(fixes(said, 8)), *ALARM) == at
+
+
+def test_a_refused_edit_is_not_made_good_by_one_that_breaks_the_build() -> None:
+    stream = Stream()
+    for n in range(5):
+        stream.call("write_fix", {"text": f"x{n}"}, error="Your fix did not target all of the wrong lines")
+        stream.call("write_fix", {"text": f"y{n}"}, ok=f"written. BUILD FAILED at line {n}00")
+    assert first(found_in(stream), *ALARM) == 7
+
+
+def test_what_is_worse_than_before_is_neither_progress_nor_a_round() -> None:
+    one, four = "FAILED test_1\n1 failed, 8 passed", "FAILED test_4\n4 failed, 5 passed"
+    said = [one, four, one, one, "it does not even compile", one, one]
+    found = found_in(rounds(Stream(), len(said), lambda n: said[n]))
+    assert first(found, *ALARM) == 14
+    assert found[0][1].evidence["count"] == 4
 
 
 def test_fewer_failures_are_progress_and_tests_that_vanish_are_failures() -> None:
