@@ -27,7 +27,7 @@ class TaxOfModel:
 class TaxBill:
     """The whole tax.
 
-    `usd` is the sum of what is priced, None where nothing is; `not_priced` are calls beyond the ceiling without
+    `usd` is the sum of what is priced, None: nothing is; `not_priced` are calls beyond the ceiling without
     a price; `sessions` had a streak over the ceiling.
     """
 
