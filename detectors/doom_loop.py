@@ -50,6 +50,7 @@ from detectors.occurrence import (
     Occurrence,
     backs_off,
     is_compound,
+    is_tight,
     key_of,
     may_wait,
     occurrence_of,
@@ -100,17 +101,18 @@ class DoomLoopConfig:
 
     Counts are occurrences of one call with one information unless said otherwise; times are seconds.
 
-    `suspect`: a note. `errors`, `successes`: critical, with one other call in between at most.
-    `interleaved_errors`, `interleaved_successes`: a warning when other calls lie in between; two more when
-    these are the majority; critical four later. `transient_errors`: a warning on errors that may go away,
+    `suspect`: a note. `repeated_errors`, `repeated_results`: a warning, with one other call in between at
+    most, or one to three occurrences; `errors`, `successes`: critical. `interleaved_errors`,
+    `interleaved_successes`: a warning when more lies in between; two more when others are the majority;
+    critical four later. `transient_errors`: a warning on errors that may go away,
     critical one later; `patient_errors` when the retries are at least `fast_s` apart. `polls`: a warning on a
     call that waits for something, critical at twice as many. `unknown_results`: a warning when no result was
     recorded. `laps`: a warning on a cycle, in laps, critical one later; half a lap less when all of it fails,
     one call more when nothing in three calls or more fails or changes anything; `waiting_laps` when it waits
     for something. `recurring_errors`: a warning on a call that brings the same error and nothing else,
-    whatever others change in between, when every sixth turn or more is this call; `recurring` on a look that
-    brings the same; critical at twice as many. `ranged_reads`: a warning on reads in a row of what was read
-    before, critical at twice as many.
+    whatever others change in between, when every seventh turn or more is this call; `recurring` on a look or
+    a long answer that stays the same; one less when every second turn is it; critical at twice as many.
+    `ranged_reads`: a warning on reads in a row of what was read before, critical at twice as many.
     `failing_rounds`: a warning on a check that says the same failure, the first included, with a successful
     change before each; `rounds` when its output tells neither failure nor success; critical at twice as many.
     `remedies`: a warning on an error that comes back after the same successful call each time; critical two
@@ -122,10 +124,12 @@ class DoomLoopConfig:
 
     shadow: bool = False
     suspect: int = 3
+    repeated_errors: int = 3
+    repeated_results: int = 4
     errors: int = 4
     successes: int = 5
-    interleaved_errors: int = 5
-    interleaved_successes: int = 6
+    interleaved_errors: int = 4
+    interleaved_successes: int = 5
     transient_errors: int = 5
     patient_errors: int = 6
     polls: int = 10
@@ -490,7 +494,7 @@ class DoomLoop:
 
     def _judge(self, now: Occurrence, streak: Streak) -> Sequence[Finding]:
         """Say what a streak's count means."""
-        alarm, confirm = self._limits(streak)
+        alarm, confirm = self._limits(streak, tool=now.step.tool)
         count, flags = streak.count, streak.flags
         unknown = streak.unknown if count - streak.unknown < confirm else 0
         rank = _CONFIRMED if count >= confirm else _ALARM if count >= alarm else -1
@@ -508,7 +512,7 @@ class DoomLoop:
         name = now.step.tool or now.step.kind.value
         summary = f"{name}: same call, same {what} {count} times, nothing changed in between"
         evidence: dict[str, Json] = {
-            "rule": "repeat" if streak.foreign <= 1 else "interleaved",
+            "rule": "repeat" if is_tight(streak) else "interleaved",
             "count": count,
             "threshold": confirm if count >= confirm else alarm,
             "period": 1,
@@ -521,7 +525,7 @@ class DoomLoop:
         evidence |= self._common(now, streak.onset, flags, unknown)
         return [_finding(now, streak.first, said, count, (summary, evidence))]
 
-    def _limits(self, streak: Streak) -> tuple[int, int]:
+    def _limits(self, streak: Streak, *, tool: str | None) -> tuple[int, int]:  # noqa: PLR0911 - a table
         """How many occurrences of a streak are worth a warning, and how many are critical."""
         config, flags = self._config, streak.flags
         failed = flags & FAILURE
@@ -532,9 +536,12 @@ class DoomLoop:
         if flags & NOOP:
             return config.interleaved_successes + 2, config.interleaved_successes * 2
         if streak.unknown * 2 > streak.count and not failed:
-            return config.unknown_results * (1 if streak.foreign <= 1 else 2), _NEVER
-        if streak.foreign <= 1:
-            return (config.errors, config.errors) if failed else (config.successes, config.successes)
+            return config.unknown_results * (1 if is_tight(streak) else 2), _NEVER
+        if is_tight(streak) and not failed:
+            return config.repeated_results, config.successes
+        if is_tight(streak):
+            told = tool is not None and not streak.unknown
+            return config.repeated_errors if told else config.errors, config.errors
         loose = config.interleaved_errors if failed else config.interleaved_successes
         loose += 2 if streak.foreign > streak.count else 0
         return loose, loose + 4
@@ -635,13 +642,13 @@ class DoomLoop:
         row = self._recurrences.see(
             call.signature, brings, now.mark, self._spent, attempt=pacing.attempt, turn=pacing.turn
         )
-        if row is None or row.count < min(config.recurring_errors, config.recurring) or not row.dense:
+        if row is None or row.count < min(config.recurring_errors, config.recurring) - 1 or not row.dense:
             return ()
         if streak is not None and streak.count >= row.count:
             return ()
         if patience_of(now) & (OPAQUE | WAITING | TRANSIENT):
             return ()
-        limit = self._limit_of_recurring(now)
+        limit = self._limit_of_recurring(now) - row.every_other
         summary = f"{now.step.tool}: the same {row.count} times, whatever was done in between"
         return self._say_row("recurring", now, row, (limit, 2 * limit), summary)
 
@@ -650,7 +657,7 @@ class DoomLoop:
         config, body = self._config, now.body or ""
         if now.flags & FAILED:
             return config.recurring_errors
-        if now.role is Role.LOOK:
+        if now.role is Role.LOOK or (now.role is Role.OTHER and len(body) >= _SHORT_CHARS):
             tells = len(body) >= _SHORT_CHARS or says_failure(body) is not False
             return config.recurring if tells else _NEVER
         return config.recurring_errors if says_failure(body) else _NEVER

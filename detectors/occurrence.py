@@ -63,6 +63,11 @@ def says_nothing(flags: int, streak: Streak) -> bool:
     return bool(flags & NO_RESULT) and (flags & FAILED) == (streak.flags & FAILED)
 
 
+def is_tight(streak: Streak) -> bool:
+    """Tell whether hardly anything lay in between: one stranger, or one to three occurrences or more."""
+    return streak.foreign <= max(1, streak.count // 3)
+
+
 def was_unrecorded(flags: int, streak: Streak) -> bool:
     """Tell whether a streak has no information yet that this occurrence could contradict."""
     return streak.unknown == streak.count and (flags & FAILED) == (streak.flags & FAILED)

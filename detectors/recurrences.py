@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from detectors.streaks import Mark, Spent
 
 CALLS_KEPT: Final = 32
-_TURNS_EACH: Final = 6
+_TURNS_EACH: Final = 7
 
 
 class Recurrence(Row):
@@ -27,8 +27,13 @@ class Recurrence(Row):
         self.turn = self.first_turn = turn
 
     @property
+    def every_other(self) -> bool:
+        """Whether at least every second turn was this call."""
+        return self.turn - self.first_turn <= 2 * (self.count - 1)
+
+    @property
     def dense(self) -> bool:
-        """Whether at least every sixth turn was this call: a page looked up now and then is no loop."""
+        """Whether at least every seventh turn was this call: a page looked up now and then is no loop."""
         return self.turn - self.first_turn <= _TURNS_EACH * (self.count - 1)
 
 

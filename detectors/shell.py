@@ -29,18 +29,22 @@ _SUBCOMMANDS = {
 """Programs that change things, but for these subcommands."""
 _OPTIONS_WITH_VALUE = words("-C -c -n -f -p --namespace --context --file --prefix")
 _REDIRECTS = re.compile(r"(?<![0-9&])>>?(?!\s*(?:/dev/null|&\d))|\btee\b")
+# Commands of strangers may be as long as a result. So nothing here looks at a line's end again from each place
+# of its own: counts are bounded, and what is found first is not looked for again, `(?>...)`.
 _IN_PLACE = re.compile(
-    r"\bsed\s+(?:-\w*\s+)*-\w*i|\bfind\b.*-(?:delete|exec)|\bcurl\b.*(?:-X\s*[PD]|-d\b|--data)",
+    r"\bsed\s{1,9}(?:-\w{0,32}\s{1,9}){0,9}-\w{0,32}i"
+    r"|(?m:^)(?>.*?\bfind\b).*-(?:delete|exec)|(?m:^)(?>.*?\bcurl\b).*(?:-X\s{0,9}[PD]|-d\b|--data)",
 )
-_SEPARATORS = re.compile(r"\s*(?:&&|\|\||[|;\n]|&(?!\d|>))\s*")
+_SEPARATORS = re.compile(r"&&|\|\||[|;\n]|&(?!\d|>)")
 _WAITING = re.compile(r"(?:sleep|wait)\b[\s\d.smh]*$")
 _POLLING = re.compile(
-    r"\btail\b|\bsleep \d|^\s*(?:test|\[|until|while(?! (?:IFS=\S* )?read\b)) |\brollout status\b"
+    r"^\s*tail\b|\btail (?:-\w+ )*(?:-\w*[fF]|--follow)\b|\bsleep \d"
+    r"|^\s*(?:test|\[|until|while(?! (?:IFS=\S* )?read\b)) |\brollout status\b"
     r"|\b(?:gh )?run (?:view|watch|list)\b|\bpr checks\b|\bsqueue\b"
     r"|\bcurl\b.*(?:status|health|ready|jobs?/|progress)|\bdocker logs\b|^\s*ps\b",
 )
 
-_QUOTED = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*")""")
+_QUOTED = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))""")  # what nothing closes is quoted to the end
 _PLAIN_WORD = re.compile(r"[\w./:@%+=,~-]+")
 _SHORT_FLAG = re.compile(r"-[A-Za-z]+")
 _PATH = re.compile(r"(?:\.{0,2}/|~/)?[^\s:?#*\"'<>|]*/[^\s:?#*\"'<>|]*")
@@ -64,6 +68,8 @@ def role_of_command(command: str) -> Role:
     ['poll', 'wait', 'poll', 'change']
     >>> [role_of_command(f"while {c}; do date; done").value for c in ("read -r f", "pgrep make")]
     ['other', 'poll']
+    >>> [role_of_command(f"{c} -1").value for c in ("tail b.log", "tail -F b.log", "ls -l | sort -n | tail")]
+    ['poll', 'poll', 'look']
     """
     command = command.strip()
     if not command:
@@ -176,7 +182,7 @@ def _plainly_quoted(command: str) -> str:
     pieces = _QUOTED.split(command)
     for i in range(1, len(pieces), 2):
         piece = pieces[i]
-        if _PLAIN_WORD.fullmatch(piece, 1, len(piece) - 1):
+        if piece[0] == piece[-1] and _PLAIN_WORD.fullmatch(piece, 1, len(piece) - 1):
             pieces[i] = piece[1:-1]
         else:
             pieces[i] = piece.replace(" ", "\x00").replace("\t", "\x01")

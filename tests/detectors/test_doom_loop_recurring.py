@@ -31,9 +31,10 @@ def between_others(
     work: str = "calendar_slots",
     ok: str | None = None,
     error: str | None = None,
+    stream: Stream | None = None,
 ) -> Stream:
     """One call, `apart` calls of another tool after each, every one of which may have changed something."""
-    stream = Stream()
+    stream = stream or Stream()
     for n in range(count):
         stream.call(tool, CONTACT, ok=ok, error=error)
         for m in range(apart):
@@ -42,8 +43,13 @@ def between_others(
 
 
 def test_a_look_that_brings_the_same_over_other_work_is_a_warning_at_the_sixth_critical_at_the_12th() -> None:
-    found = moments(between_others(12, ok=CARD), "recurring")
-    assert found == [(11, "warning"), (15, "warning"), (23, "critical")]
+    found = moments(between_others(12, apart=2, ok=CARD), "recurring")
+    assert found == [(16, "warning"), (22, "warning"), (34, "critical")]
+
+
+def test_one_call_less_is_needed_when_every_second_turn_is_this_call() -> None:
+    found = moments(between_others(11, ok=CARD), "recurring")
+    assert found == [(9, "warning"), (15, "warning"), (19, "critical")]
 
 
 def test_a_change_that_fails_in_the_same_way_over_other_work_is_a_warning_at_the_fifth() -> None:
@@ -56,8 +62,9 @@ def test_a_change_that_fails_in_the_same_way_over_other_work_is_a_warning_at_the
 @pytest.mark.parametrize(
     "stream",
     [
-        between_others(5, ok=CARD),
-        between_others(12, apart=6, ok=CARD),
+        between_others(4, ok=CARD),
+        between_others(5, apart=2, ok=CARD),
+        between_others(12, apart=7, ok=CARD),
         between_others(12, tool="handoff", ok="critic has the word"),
         between_others(12, tool="delete_batch", ok="DELETE 5000"),
         between_others(12, tool="git_status", ok="nothing to commit, working tree clean"),
@@ -66,18 +73,28 @@ def test_a_change_that_fails_in_the_same_way_over_other_work_is_a_warning_at_the
         between_others(12, tool="scroll_page", ok=CARD),
         between_others(12, tool="run_suite", work="edit_file", error="2 failed: test_a, test_b"),
     ],
-    ids=["few", "far apart", "a signal", "a batch", "clean", "a poll", "pending", "a move", "after changes"],
+    ids=[
+        "few",
+        "few of many",
+        "far apart",
+        "a signal",
+        "a batch",
+        "clean",
+        "a poll",
+        "pending",
+        "a move",
+        "after changes",
+    ],
 )
 def test_what_may_recur(stream: Stream) -> None:
     assert moments(stream, "recurring") == []
 
 
 def test_another_result_and_a_users_turn_begin_anew() -> None:
-    stream = between_others(5, ok=CARD)
+    stream = between_others(4, ok=CARD)
     stream.call("crm_get", CONTACT, ok='{"id": "ct_1", "name": "Kim Other", "phone": "+49 30 9999"}')
-    stream.steps += (more := between_others(5, ok=CARD)).steps
-    more.user(after=60)
-    stream.steps += [*more.steps[-1:], *between_others(5, ok=CARD).steps]
+    between_others(4, ok=CARD, stream=stream).user(after=60)
+    between_others(4, ok=CARD, stream=stream)
     assert moments(stream, "recurring") == []
 
 

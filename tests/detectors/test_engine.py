@@ -86,7 +86,7 @@ SAID = Finding(
 
 
 def test_agents_of_one_session_are_judged_apart() -> None:
-    mixed = [step for pair in zip(loop(4, agent="a"), loop(4, agent="b"), strict=True) for step in pair]
+    mixed = [step for pair in zip(loop(3, agent="a"), loop(3, agent="b"), strict=True) for step in pair]
     assert {finding.severity for finding in feed(engine(), mixed)} == {Severity.INFO}
 
 
@@ -244,9 +244,10 @@ def test_a_session_id_that_comes_late_merges_the_streak() -> None:
     said_again = judge.apply(SessionsMerged("trace", "conversation"))
     steps = [dataclasses.replace(step, session_id="conversation") for step in loop(6, session="trace")[4:]]
     rest = feed(judge, steps)
-    assert [finding.severity for finding in early + rest] == [Severity.INFO, Severity.CRITICAL]
+    severities = [finding.severity for finding in early + rest]
+    assert severities == [Severity.INFO, Severity.WARNING, Severity.CRITICAL]
     assert {finding.id for finding in early + said_again + rest} == {early[0].id}
-    assert [finding.revision for finding in early + said_again + rest] == [0, 1, 2]
+    assert [finding.revision for finding in early + said_again + rest] == [0, 1, 2, 3]
     assert {finding.session_id for finding in said_again + rest} == {"conversation"}
     assert rest[-1].session_ids == ("conversation", "trace")
     scopes = {key for key in judge.dirty_scopes() if "said" not in key}
@@ -274,13 +275,13 @@ def test_a_merge_of_what_is_unknown_is_nothing() -> None:
 
 def test_the_end_of_a_run_ends_its_streaks() -> None:
     judge = engine()
-    steps = loop(8)
-    feed(judge, steps[:4])
+    steps = loop(6)
+    feed(judge, steps[:3])
     judge.apply(RunEnded("s", "another run", 0))
     assert len(judge) == 1
     judge.apply(RunEnded("s", "run-1", 0))
     assert len(judge) == 0
-    assert [finding.severity for finding in feed(judge, steps[4:])] == [Severity.INFO]
+    assert [finding.severity for finding in feed(judge, steps[3:])] == [Severity.INFO]
 
 
 def test_more_that_becomes_known_reaches_the_detector() -> None:
