@@ -29,8 +29,8 @@ _SUBCOMMANDS = {
 """Programs that change things, but for these subcommands."""
 _OPTIONS_WITH_VALUE = words("-C -c -n -f -p --namespace --context --file --prefix")
 _REDIRECTS = re.compile(r"(?<![0-9&])>>?(?!\s*(?:/dev/null|&\d))|\btee\b")
-# Commands of strangers may be as long as a result. So nothing here looks at a line's end again from each place
-# of its own: counts are bounded, and what is found first is not looked for again, `(?>...)`.
+# Commands of strangers may be as long as a result. So nothing here looks at the rest of a line again from
+# each place of its own: counts are bounded, and what is found first is not looked for again, `(?>...)`.
 _IN_PLACE = re.compile(
     r"\bsed\s{1,9}(?:-\w{0,32}\s{1,9}){0,9}-\w{0,32}i"
     r"|(?m:^)(?>.*?\bfind\b).*-(?:delete|exec)|(?m:^)(?>.*?\bcurl\b).*(?:-X\s{0,9}[PD]|-d\b|--data)",
@@ -38,13 +38,15 @@ _IN_PLACE = re.compile(
 _SEPARATORS = re.compile(r"&&|\|\||[|;\n]|&(?!\d|>)")
 _WAITING = re.compile(r"(?:sleep|wait)\b[\s\d.smh]*$")
 _POLLING = re.compile(
-    r"^\s*tail\b|\btail (?:-\w+ )*(?:-\w*[fF]|--follow)\b|\bsleep \d"
+    r"^\s*tail\b|\btail (?:-\w{1,32} ){0,9}(?:-\w{0,32}[fF]|--follow)\b|\bsleep \d"
     r"|^\s*(?:test|\[|until|while(?! (?:IFS=\S* )?read\b)) |\brollout status\b"
     r"|\b(?:gh )?run (?:view|watch|list)\b|\bpr checks\b|\bsqueue\b"
-    r"|\bcurl\b.*(?:status|health|ready|jobs?/|progress)|\bdocker logs\b|^\s*ps\b",
+    r"|(?m:^)(?>.*?\bcurl\b).*(?:status|health|ready|jobs?/|progress)|\bdocker logs\b|^\s*ps\b",
 )
 
-_QUOTED = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))""")  # what nothing closes is quoted to the end
+_QUOTED = re.compile(
+    r"""('[^']*'|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))"""
+)  # what nothing closes is quoted to the end
 _PLAIN_WORD = re.compile(r"[\w./:@%+=,~-]+")
 _SHORT_FLAG = re.compile(r"-[A-Za-z]+")
 _PATH = re.compile(r"(?:\.{0,2}/|~/)?[^\s:?#*\"'<>|]*/[^\s:?#*\"'<>|]*")
@@ -167,13 +169,17 @@ def canonical_command(command: str) -> str:
     if "'" in command or '"' in command:
         command = _plainly_quoted(command)
     merged: list[str] = []
+    flags: list[str] = []
     for word in command.split():
         if word[0] == "-" and _SHORT_FLAG.fullmatch(word):
-            if merged and _SHORT_FLAG.fullmatch(merged[-1]):
-                word = merged.pop() + word[1:]  # noqa: PLW2901 - the flags before join it
-            merged.append("-" + "".join(sorted(word[1:])))
-        else:
-            merged.append(canonical_path(word) if "/" in word else word)
+            flags += word[1:]
+            continue
+        if flags:
+            merged.append("-" + "".join(sorted(flags)))
+            flags = []
+        merged.append(canonical_path(word) if "/" in word else word)
+    if flags:
+        merged.append("-" + "".join(sorted(flags)))
     return " ".join(merged)
 
 

@@ -249,7 +249,7 @@ _CLOCKS = re.compile(
     | \d{3}-\d\d-\d\dt\d\d[_-]\d\d[_-]\d\d(?:[_.-]\d+)?z?
     | (?<![\w:.]\d)\d?:\d\d(?::\d\d(?:[.,]\d+)?)?(?![\d:])
     | (?<=1)[6-9]\d{8}(?:\d{3}|\.\d+)?(?!\d)
-    | \d*+(?:\.\d++)?+\ ?+(?:ms|[µμun]s|s|secs?|seconds?|milliseconds?|times)\b
+    | (?<!\d\d)\d*+(?:\.\d++)?+\ ?+(?:ms|[µμun]s|s|secs?|seconds?|milliseconds?|times)\b
     )""",
 )
 # Digits, the first letters of units, and the marks that clocks have; all else is one.

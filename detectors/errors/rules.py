@@ -89,8 +89,8 @@ def _worth_asking(lower: str) -> int:
     for needle, bits in _INDEX.short:
         if needle in lower:
             asked |= bits
-    for start in range(0, len(lower) - _BLOCK + 1, _BLOCK):
-        block = lower[start : start + _BLOCK]
+    # Each block once: a text that repeats itself is looked through once for all its repeats.
+    for block in {lower[start : start + _BLOCK] for start in range(0, len(lower) - _BLOCK + 1, _BLOCK)}:
         if block in blocks:
             for needle, bits in blocks[block]:
                 if bits & ~asked and needle in lower:
