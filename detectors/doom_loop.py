@@ -1,9 +1,9 @@
 """Doom loop: the same call brings the same information, and nothing effective changed in between.
 
-Seven shapes: a repeat (one stranger at most in between), an interleaved repeat, a call that recurs whatever
-is done in between, a cycle of two to six calls, a sweep over ranges that were read before, a check that says
-the same after change upon change, and a remedy that does not help. What counts as the same is said in
-`detectors.signature`; tokens that look random and are all that differs from the last time do not count, nor
+Eight shapes: a repeat (one stranger at most in between), an interleaved repeat, a call that recurs whatever
+is done in between, a cycle of two to six calls, calls in a row of which none brings anything new, a sweep
+over ranges that were read before, a check that says the same after change upon change, and a remedy that does
+not help. What counts as the same is said in `detectors.signature`; tokens that look random and are all that differs from the last time do not count, nor
 do the numbers of an error (`detectors.random_ids`). A
 streak ends when the call brings other information, when another call may have changed something
 (`detectors.tool_role`), at a user's turn, in a new run, and after a pause that says "come back later".
@@ -112,6 +112,8 @@ class DoomLoopConfig:
     for something. `recurring_errors`: a warning on a call that brings the same error and nothing else,
     whatever others change in between, when every seventh turn or more is this call; `recurring` on a look or
     a long answer that stays the same; one less when every second turn is it; critical at twice as many.
+    `stale`: a warning on calls in a row, of any order, that bring what they brought before; critical at twice
+    as many.
     `ranged_reads`: a warning on reads in a row of what was read before, critical at twice as many.
     `failing_rounds`: a warning on a check that says the same failure, the first included, with a successful
     change before each; `rounds` when its output tells neither failure nor success; critical at twice as many.
@@ -142,6 +144,7 @@ class DoomLoopConfig:
     remedies: int = 3
     recurring_errors: int = 5
     recurring: int = 6
+    stale: int = 8
     window: int = 30
     calls_kept: int = 48
     seen_kept: int = 256
@@ -181,6 +184,8 @@ class DoomLoop:
         self._effects = Effects()
         self._remedy = Remedy()
         self._recurrences = Recurrences()
+        self._stale = Row()
+        self._stale_attempt = -1
         self._masked = Recent[int, int](_MASKED_KEPT)
         self._unable = Recent[int, Streak](_UNABLE_KEPT)
         self._unable_ns = 0
@@ -257,6 +262,7 @@ class DoomLoop:
             "effects": self._effects.json(),
             "remedy": self._remedy.json(),
             "recurrences": self._recurrences.json(),
+            "stale": [self._stale_attempt, self._stale.json()],
             "masked": [[signature, masked] for signature, masked in self._masked.items()],
             "unable": [[signature, streak.json()] for signature, streak in self._unable.items()],
             "unable_ns": self._unable_ns,
@@ -281,6 +287,7 @@ class DoomLoop:
         self._effects = Effects.load(saved["effects"])
         self._remedy = Remedy.load(saved["remedy"])
         self._recurrences = Recurrences.load(saved["recurrences"])
+        self._stale_attempt, self._stale = saved["stale"][0], Row.load(saved["stale"][1])
         for signature, masked in saved["masked"]:
             self._masked.put(signature, masked)
         for signature, streak in saved["unable"]:
@@ -311,6 +318,7 @@ class DoomLoop:
         self._settle()
         self._cycles.clear()
         self._recurrences.clear()
+        self._stale.end()
 
     def _settle(self) -> None:
         """Something changed: streaks end here. A cycle does not, whose first lap is made of such changes."""
@@ -346,7 +354,7 @@ class DoomLoop:
         self._ids = identifiers(now.body) if now.body else ()
         findings = [*self._cycle(now), *self._sweep(now, reading.names), *self._outcome(now)]
         findings.extend(self._repeat(now, streak) if streak is not None else self._begin(now))
-        return findings or self._recur(now, streak)
+        return findings or self._recur(now, streak) or self._nothing_new(now, streak)
 
     def _overlook_random_ids(self, reading: Reading, now: Occurrence, streak: Streak | None) -> None:
         """Take a result for the one before when only tokens that look random differ, back to back.
@@ -406,9 +414,10 @@ class DoomLoop:
     def _end_or_keep(self, now: Occurrence, streak: Streak | None) -> Streak | None:
         """End what this call ends: all streaks, its own, or none; return its own if that goes on."""
         key = key_of(now)
-        novel = self._seen.touch(key) is None
+        novel = now.novel = self._seen.touch(key) is None
         if novel:
             self._seen.put(key, value=True)
+            self._stale.end()
         if streak is not None and streak.information != now.information:
             if now.call.known:
                 if not novel:
@@ -651,6 +660,24 @@ class DoomLoop:
         limit = self._limit_of_recurring(now) - row.every_other
         summary = f"{now.step.tool}: the same {row.count} times, whatever was done in between"
         return self._say_row("recurring", now, row, (limit, 2 * limit), summary)
+
+    def _nothing_new(self, now: Occurrence, streak: Streak | None) -> Sequence[Finding]:
+        """Say when call after call brings what it brought before, in whatever order they are made."""
+        if now.flags & RETURNED:
+            self._stale.end()
+        if now.novel or now.role in _STEERED or now.flags & (RETURNED | DENIED | NOOP | NO_RESULT):
+            return ()
+        attempt = self._pacing.attempt
+        if attempt == self._stale_attempt or patience_of(now) & (OPAQUE | WAITING | TRANSIENT):
+            return ()
+        self._stale_attempt = attempt
+        self._stale.add_mark(now.mark, self._spent)
+        said = streak.reported if streak is not None else None
+        if (said is not None and said.rank >= _ALARM) or self._cycles.reported():
+            return ()
+        limit, row = self._config.stale, self._stale
+        summary = f"{row.count} calls in a row that had been made before and brought the same as then"
+        return self._say_row("nothing_new", now, row, (limit, 2 * limit), summary)
 
     def _limit_of_recurring(self, now: Occurrence) -> int:
         """How often a call may bring the same: what passes may go on passing."""

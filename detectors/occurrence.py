@@ -37,7 +37,10 @@ _COMPOUND = re.compile(r"\n|\\n|&&|;")
 
 @dataclass(slots=True)
 class Occurrence:
-    """One tool call as it is judged. `information` stands for `body`, None when that was not recorded."""
+    """One tool call as it is judged. `information` stands for `body`, None when that was not recorded.
+
+    `novel`: the call never brought that before, as far as is known.
+    """
 
     step: Step
     call: Call
@@ -46,6 +49,7 @@ class Occurrence:
     body: str | None
     information: int
     mark: Mark
+    novel: bool = False
 
 
 def occurrence_of(reading: Reading) -> Occurrence:

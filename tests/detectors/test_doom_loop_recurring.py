@@ -173,6 +173,36 @@ def test_text_without_numbers_has_none_to_mask() -> None:
     assert without_numbers("7 " * 1500) is None
 
 
+def revisits(pages: int, order: list[int], **answers: str) -> Stream:
+    stream = Stream()
+    for n in [*range(pages), *order]:
+        stream.call("fetch_page", {"page": n}, ok=answers.get("ok", f"what page {n} says"))
+    return stream
+
+
+def test_eight_calls_in_a_row_that_bring_nothing_new_are_a_warning_in_whatever_order() -> None:
+    order = [3, 8, 1, 5, 0, 2, 7, 4, 6, 1, 8, 2, 0, 5, 3, 7]
+    assert moments(revisits(9, order), "nothing_new") == [(17, "warning"), (25, "critical")]
+    assert moments(revisits(9, order[:7]), "nothing_new") == []
+    assert moments(revisits(9, [*order[:7], 9, *order[7:14]]), "nothing_new") == []
+    assert moments(revisits(9, order, ok="ok"), "nothing_new") == []
+
+
+def test_calls_of_one_message_are_one_revisit() -> None:
+    stream = Stream()
+    for lap in range(3):
+        for n in range(9):
+            stream.call("fetch_page", {"page": n}, ok=f"what page {n} says", attempt_id=f"m{lap}")
+    assert moments(stream, "nothing_new") == []
+
+
+def test_a_die_may_fall_as_it_fell_before() -> None:
+    stream = Stream()
+    for n in range(40):
+        stream.call("roll", {"sides": 3}, ok=f"you rolled {(n * n) % 3}")
+    assert first(judged(stream.steps), "warning", "critical") is None
+
+
 def test_it_survives_a_checkpoint() -> None:
     steps = taken_back(8, "a FAILED", "b FAILED", stream=between_others(9, ok=CARD)).steps
     whole, judge = DoomLoop(), DoomLoop()
