@@ -44,11 +44,12 @@ _AFTER_NOUN: Final = re.compile(
     r"|argument|name|list|of|at|as|be|cannot|must|may|could|type|from|this|that|it|got|which|no|exists?)\b)([\w.@$-]+)"
 )
 _PLACE: Final = re.compile(
-    r"(?:[\w.~-]*(?:/[\w.~-]+)+|[\w-]+\.[a-z]{1,5})(?::\d+(?::\d+)?|\(\d+,\d+\))|\blines? \d+"
+    r"(?:(?<![\w.~-])[\w.~-]*+(?:/[\w.~-]++)++|(?<![\w-])[\w-]+\.[a-z]{1,5})(?::\d+(?::\d+)?|\(\d+,\d+\))"
+    r"|\blines? \d+"
 )
-_PATH: Final = re.compile(r"[\w.~-]*(?:/[\w.~-]+)+/?")
+_PATH: Final = re.compile(r"(?<![\w.~-])[\w.~-]*+(?:/[\w.~-]++)++/?")
 # What reads like an identifier: no word of a language has such marks, or digits.
-_IDENTIFIER: Final = re.compile(r"\w[\w@-]*(?:[-_.@]\w[\w@-]*)+|[a-z]+\d\w*")
+_IDENTIFIER: Final = re.compile(r"(?<![\w@.-])[a-z]++(?:[-_.@\d][a-z]*+)+(?<=\w)")
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)*")
 _COUNTED: Final = re.compile(
     r"(\d+) (?:[a-z]+ )?(?:errors?|fail\w*|problems?|violations?|missing|conflicts?|mismatch\w*|issues?"
@@ -130,7 +131,7 @@ def family_of(text: str, arguments: Json = None) -> Family:
     text = _PLACE.sub(name, text)
     text = _QUOTED.sub(name, text)
     text = _BRACKETED.sub("#", text)
-    text = _PATH.sub(name, text)
+    text = _PATH.sub(name, text) if "/" in text else text
     text = _AFTER_NOUN.sub(name_last, text)
     text = _IDENTIFIER.sub(lambda found: "#" if found[0] in said else found[0], text)
     template = _SPACE.sub(" ", _NUMBER.sub("0", text)).strip()
