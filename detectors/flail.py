@@ -26,7 +26,7 @@ from collector.step import Kind, Outcome
 from detectors.bounds import is_unknown_session
 from detectors.churn import Churn
 from detectors.edit_rounds import EditRounds, RoundLimits, limit_of
-from detectors.learned import goes_away, is_answer, is_empty, teaches_nothing
+from detectors.learned import goes_away, is_answer, is_empty, is_invented, teaches_nothing
 from detectors.pacing import Pacing
 from detectors.perturbations import Perturbed, Tries
 from detectors.protocol import Finding, Severity, finding_id
@@ -52,6 +52,7 @@ _TOOLS_KEPT: Final = 16
 _SEEN_KEPT: Final = 256
 _SHOWN_PARAMETERS: Final = 3
 _LONG_LINES: Final = 4
+_NO_TOOL: Final = "\x1fno such tool"
 _ASIDE = (Role.WAIT, Role.THINK)
 
 
@@ -257,7 +258,8 @@ class Flail:
         step, call = reading.step, reading.call
         tool = step.tool or ""
         about = tool if family.specific else f"{tool}\x1f{reading.operation}"
-        key = f"{about}\x1f{family.hash:x}"
+        invented = is_invented(reading)
+        key = _NO_TOOL if invented else f"{about}\x1f{family.hash:x}"
         streak = self._streak(self._errors, key, step)
         if streak.count and streak.attempt == self._pacing.attempt:
             return found
@@ -266,7 +268,7 @@ class Flail:
         if streak.count and streak.churn.goes_up(step.arguments):
             streak.churn.add(step.arguments)
             return found
-        hit = streak.names_more(family.named, family.amount)
+        hit = not invented and streak.names_more(family.named, family.amount)
         if hit:
             streak.begin_anew()
         tries = self._tries.touch(tool)

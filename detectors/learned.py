@@ -32,6 +32,11 @@ _REPORT: Final = re.compile(
 )
 _TESTS: Final = re.compile(r"(?i)test|check|lint|build|compile|verify|validate")
 _REPORT_CHARS: Final = 2000
+_NO_SUCH_TOOL: Final = re.compile(
+    r"(?i)\b(?:unknown|no such|unrecognized|invalid) (?:tool|command|function)\b"
+    r"|\b(?:tool|command|function)\b.{0,80}"
+    r"\b(?:not found|does not exist|is not (?:available|registered|known|defined))"
+)
 _COORDINATES: Final = words("x y coordinate coordinates position")
 _EMPTY: Final = re.compile(
     r"(?i)[\W_]*(?:null|none|nil|empty|undefined|n/?a)?[\W_]*$"
@@ -103,6 +108,12 @@ def _program(reading: Reading) -> str:
     """What a shell runs; empty when that cannot be told."""
     tool, operation = reading.step.tool or "", reading.operation
     return "" if operation == tool else operation.removeprefix(f"{tool}:").partition(" ")[0]
+
+
+def is_invented(reading: Reading) -> bool:
+    """Whether an error says that there is no such tool. What a shell does not find is a program."""
+    tool, text = reading.step.tool or "", reading.error_text[: _EMPTY_CHARS * 2]
+    return tool in text and role_of_name(tool) is not None and _NO_SUCH_TOOL.search(text) is not None
 
 
 def has_coordinates(reading: Reading) -> bool:

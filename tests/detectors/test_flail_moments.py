@@ -114,6 +114,21 @@ def test_a_walk_up_to_where_a_path_ends_is_a_search_but_a_walk_to_the_side_is_a_
     assert first(found_in(looked_for("/a/b", "/a/c", "/a/d", "/a/e")), *ALARM) == 4
 
 
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        ("Error: Cannot execute '{}': unknown command.", 4),
+        ("Tool {} is not available. Tools: read, write", 4),
+        ("Error: cannot execute {} now", None),
+    ],
+)
+def test_tools_are_invented_one_after_the_other(said: str, at: int | None) -> None:
+    stream = Stream()
+    for tool in ("try_simple_fix", "modify_code", "try_complex_fix", "apply_it"):
+        stream.call(tool, {}, error=said.format(tool))
+    assert first(found_in(stream), *ALARM) == at
+
+
 def test_an_error_that_names_another_thing_each_time_is_progress() -> None:
     stream = Stream()
     for n, field in enumerate(("title", "owner", "body", "labels", "due", "state", "team")):
