@@ -252,30 +252,32 @@ class DetectionLoop:
             self._unread.update((key, None) for key in rows if key.startswith(READER))
         if "detection" in rows:
             self._reader.number_from(int(orjson.loads(rows["detection"])["engine_seq"]))
-        scopes: list[tuple[int, str, Json]] = []
+        scopes: dict[str, Json] = {}
         for key, value in rows.items():
             if key.startswith(SCOPE):
                 try:
-                    state = orjson.loads(_unpacked(value))
-                    scopes.append((state["last_ns"], key.removeprefix(SCOPE), state))
+                    scopes[key.removeprefix(SCOPE)] = orjson.loads(_unpacked(value))
                 except Exception as error:  # noqa: BLE001 - see above
                     self._troubles("checkpoint", error)
                     self._unread[key] = None
         self._restore_recoveries(rows)
-        for _, key, state in sorted(scopes, key=lambda scope: scope[:2]):
-            try:
-                self._engine.restore({key: state})
-            except Exception as error:  # noqa: BLE001 - see above
-                self._troubles("checkpoint", error)
+        for name, why in self._engine.restore(scopes).items():
+            if why is not None:
+                self._troubles("checkpoint", why)
+            self._unread[f"{SCOPE}{name}"] = None
 
     def _restore_recoveries(self, rows: Mapping[str, bytes]) -> None:
+        states: dict[str, Json] = {}
         for key, value in rows.items():
             if key.startswith(RECOVERY):
                 try:
-                    self._recorder.restore(key.removeprefix(RECOVERY), _unpacked(value))
+                    states[key.removeprefix(RECOVERY)] = orjson.loads(_unpacked(value))
                 except Exception as error:  # noqa: BLE001 - of another version: only what it knew is lost
                     self._troubles("checkpoint", error)
                     self._unread[key] = None
+        for name, why in self._recorder.restore(states).items():
+            self._troubles("checkpoint", why)
+            self._unread[f"{RECOVERY}{name}"] = None
 
     def _checkpoint(self) -> None:
         with self._metrics.stage("checkpoint"):

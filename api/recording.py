@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import orjson
 
 from api.judging import OnTrouble
 from api.metrics import IngestMetrics
-from collector.step import StepAmended, StepEvent, StepSeen
+from collector.step import Json, StepAmended, StepEvent, StepSeen
 from detectors.recovery import Recovery
 from detectors.recovery_book import RecoveryBook
 from detectors.scope import Recent
@@ -71,9 +71,9 @@ class Recorder:
                 self._on_trouble("checkpoint", error)
         return packed
 
-    def restore(self, key: str, piece: bytes) -> None:
-        """Take over one scope's state. Raises for what is none."""
-        self._book.restore({key: orjson.loads(piece)})
+    def restore(self, states: Mapping[str, Json]) -> dict[str, Exception]:
+        """Take over the scopes' states; return what was not taken over by key, and why."""
+        return self._book.restore(states)
 
     def _new_definitions(self, event: StepSeen | StepAmended) -> list[DefinitionRow]:
         """The tools that a step offers, unless its service has told the same ones on that day."""

@@ -99,7 +99,10 @@ class DetectorError:
 
 @dataclass(slots=True)
 class _Scope:
-    """State of one scope. A detector that raised is None: disabled for this scope."""
+    """State of one scope. A detector that raised is None: disabled for this scope.
+
+    `bytes` is its memory as it was estimated last; `touched` orders scopes by their last use.
+    """
 
     key: Key
     detectors: dict[str, Detector | None]
@@ -110,6 +113,7 @@ class _Scope:
     run_id: str = ""
     steps: int = 0
     bytes: int = 0
+    touched: int = 0
 
 
 def scope_key(session_id: str, agent: str | None) -> str:
@@ -140,7 +144,7 @@ class Engine:
         self._said: dict[str, Primaries] = {}
         self._dirty: dict[str, None] = {}
         self._bytes = 0
-        self._seen = 0
+        self._touches = 0
         self.errors: dict[str, DetectorError] = {}
         self.evicted = 0
         self.expired = 0
@@ -181,6 +185,7 @@ class Engine:
         reading = self._lens.read(step)
         found: list[_Found] = []
         keep = ""
+        sweeps = self._touches // _SWEEP_EVERY
         for key in self._keys:
             name = _name_of(key, reading)
             if name is not None:
@@ -191,10 +196,9 @@ class Engine:
             for other in sorted(self._sessions.get(step.session_id, ())):
                 if other != own and self._scopes[other].key is by_agent:
                     found += self._run(by_agent, other, reading, amend=False)
-        self._seen += 1
-        if self._seen % _SWEEP_EVERY == 0:
-            self._expire()
         findings = self._say_all(found, step) if found else []
+        if self._touches // _SWEEP_EVERY != sweeps:
+            self._expire()
         self._shrink(keep=keep)
         return findings
 
@@ -215,28 +219,52 @@ class Engine:
         """Forget which scopes changed: for whoever writes no checkpoints, lest their names pile up."""
         self._dirty.clear()
 
-    def restore(self, scopes: Mapping[str, Json]) -> None:
-        """Take over snapshots, least recently used first as far as their times tell.
+    def restore(self, scopes: Mapping[str, Json]) -> dict[str, Exception | None]:
+        """Take over snapshots, in the order of their last use, so that the same ones go for lack of memory.
 
         A detector that is not configured any more is left out; one whose state cannot be read starts anew and
-        is counted in `errors`.
+        is counted in `errors`. Returns by name what was not taken over, so that nobody keeps it, and why:
+        None where there is no use for it any more.
         """
-        keys = {key.name: key for key in self._keys}
-        loaded: list[tuple[int, str, Any]] = []
+        left: dict[str, Exception | None] = {}
+        loaded: list[tuple[bool, int, str, Any]] = []
         for name, state in scopes.items():
             saved: Any = state
-            loaded.append((saved["last_ns"], name, saved))
-        for _, name, saved in sorted(loaded, key=lambda item: item[:2]):
-            if name.startswith(_SAID):
-                self._put_said(name.removeprefix(_SAID), Primaries.load(saved["said"]))
-            elif saved["key"] in keys:
-                self._restore_scope(keys[saved["key"]], name, saved)
+            try:
+                said = name.startswith(_SAID)
+                loaded.append((said, 0 if said else int(saved["touched"]), name, saved))
+            except Exception as error:  # noqa: BLE001 - of another version, or damaged
+                left[name] = error
+        # What was said comes after the scopes that it was said of.
+        for said, _, name, saved in sorted(loaded, key=lambda item: item[:3]):
+            try:
+                taken = self._restore_said(name, saved) if said else self._restore_scope(name, saved)
+            except Exception as error:  # noqa: BLE001 - as above
+                left[name] = error
+            else:
+                if not taken:
+                    left[name] = None
         self._dirty.clear()
+        return left
 
-    def _restore_scope(self, key: Key, name: str, saved: Any) -> None:  # noqa: ANN401 - JSON that `_snapshot` wrote
+    def _restore_said(self, name: str, saved: Any) -> bool:  # noqa: ANN401 - JSON that `dirty_scopes` wrote
+        """Take over what was said; False where there is no scope any more that would let go of it."""
+        said_key = name.removeprefix(_SAID)
+        if said_key not in self._scopes and said_key not in self._sessions:
+            return False
+        self._put_said(said_key, Primaries.load(saved["said"]))
+        return True
+
+    def _restore_scope(self, name: str, saved: Any) -> bool:  # noqa: ANN401 - JSON that `_snapshot` wrote
+        """Take over a scope; False where no detector has such ones any more."""
+        key = next((key for key in self._keys if key.name == saved["key"]), None)
+        if key is None:
+            return False
         scope = self._new(key, saved["session_id"], saved["agent"])
         scope.aliases = list(saved["aliases"])
         scope.last_ns, scope.run_id, scope.steps = saved["last_ns"], saved["run_id"], saved["steps"]
+        scope.touched, size = saved["touched"], int(saved["bytes"])
+        as_it_was = saved["detectors"].keys() == scope.detectors.keys()
         for detector_name, detector in scope.detectors.items():
             if detector_name not in saved["detectors"] or detector is None:
                 continue
@@ -248,8 +276,15 @@ class Engine:
             except Exception as error:  # noqa: BLE001 - a detector of any origin; counted by name
                 self._note(detector_name, error)
                 scope.detectors[detector_name] = self._make(detector_name, scope.agent)
+                as_it_was = False
         self._add(name, scope)
-        self._measure(scope)
+        self._touches = max(self._touches, scope.touched)
+        if as_it_was:
+            scope.bytes = size
+            self._bytes += size
+        else:
+            self._measure(scope)
+        return True
 
     def _make(self, detector_name: str, agent: str) -> Detector | None:
         factory = self._factories[detector_name].of(agent)
@@ -268,6 +303,10 @@ class Engine:
         self._scopes[name] = scope
         if scope.key.of_session:
             self._sessions.setdefault(scope.session_id, set()).add(name)
+
+    def _touch(self, scope: _Scope) -> None:
+        self._touches += 1
+        scope.touched = self._touches
 
     def _remove(self, name: str, *, forget: bool = True) -> _Scope | None:
         """Let go of a scope; with the last of its session goes what was said there, unless told otherwise."""
@@ -310,6 +349,7 @@ class Engine:
             self._add(name, scope)
         else:
             self._scopes.move_to_end(name)
+        self._touch(scope)
         self._dirty[name] = None
         scope.last_ns = max(scope.last_ns, step.end_ns)
         scope.run_id = step.run_id or scope.run_id
@@ -416,6 +456,7 @@ class Engine:
             scope.aliases = [*dict.fromkeys([*scope.aliases, *past.aliases, old])][-_ALIASES_KEPT:]
             aliases = [*dict.fromkeys([*aliases, *scope.aliases])]
             self._add(target, scope)
+            self._touch(scope)
             self._dirty[target] = None
             scope.bytes = 0
             self._measure(scope)
@@ -500,6 +541,8 @@ class Engine:
             "last_ns": scope.last_ns,
             "run_id": scope.run_id,
             "steps": scope.steps,
+            "bytes": scope.bytes,
+            "touched": scope.touched,
             "detectors": detectors,
         }
 

@@ -63,12 +63,19 @@ class RecoveryBook:
         self._dirty.clear()
         return changed
 
-    def restore(self, scopes: Mapping[str, Json]) -> None:
-        """Take over snapshots, least recently used first. Raises what `RecoveryTracker.restored` raises."""
-        loaded = [(key, RecoveryTracker.restored(state, self._config)) for key, state in scopes.items()]
+    def restore(self, scopes: Mapping[str, Json]) -> dict[str, Exception]:
+        """Take over snapshots, least recently used first; return by key what cannot be read, and why."""
+        loaded: list[tuple[str, RecoveryTracker]] = []
+        left: dict[str, Exception] = {}
+        for key, state in scopes.items():
+            try:
+                loaded.append((key, RecoveryTracker.restored(state, self._config)))
+            except Exception as error:  # noqa: BLE001 - of another version, or damaged: only what it knew is lost
+                left[key] = error
         for key, tracker in sorted(loaded, key=lambda item: (item[1].last_end_ns, item[0])):
             self._add(key, tracker)
         self._dirty.clear()
+        return left
 
     def _observe(self, step: Step) -> list[Recovery]:
         if is_unknown_session(step.session_id):

@@ -203,6 +203,37 @@ def test_a_restart_in_the_middle_changes_nothing(cut: int) -> None:
     assert found + feed(after, steps[cut:]) == whole
 
 
+def test_a_restart_changes_nothing_of_what_goes_for_lack_of_memory() -> None:
+    """The one used last stays, though its clock is behind; sizes are those that were estimated last."""
+    steps = [step for n in range(60) for step in loop(5, session=f"s{n * 7 % 60}", now_ns=(60 - n) * 10**12)]
+    whole, restarted = engine(max_bytes=60_000), engine(max_bytes=60_000)
+    kept: dict[str, Json] = {}
+    for step in steps:
+        assert whole.observe(step) == restarted.observe(step)
+        changes = restarted.dirty_scopes()
+        kept = {key: state for key, state in {**kept, **changes}.items() if state is not None}
+        restarted = engine(max_bytes=60_000)
+        assert restarted.restore(json.loads(json.dumps(kept))) == {}
+        assert restarted.estimated_bytes == whole.estimated_bytes
+    assert whole.evicted > 0
+
+
+def test_what_cannot_be_or_need_not_be_restored_is_told_and_the_rest_is_restored() -> None:
+    judge = Engine(
+        {"counts": DetectorFactory(Counts, key=by_target), "doom_loop": DetectorFactory(DoomLoop)},
+    )
+    feed(judge, loop(5))
+    states, mine = saved(judge), scope_key("s", "main")
+    again = engine()
+    assert again.restore(states) == {key: None for key in states if "target" in key}
+    assert len(again) == 1
+    other = engine()
+    left = other.restore({**states, mine: {"of": "another version"}})
+    assert isinstance(left[mine], KeyError)
+    assert set(left) == set(states)
+    assert (len(other), other.estimated_bytes) == (0, 0)
+
+
 def test_only_scopes_that_changed_are_written_again() -> None:
     judge = engine()
     feed(judge, loop(2, session="a"))
