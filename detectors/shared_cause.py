@@ -54,7 +54,7 @@ _LITERAL = frozenset({ErrorClass.NOT_FOUND, ErrorClass.PERMISSION, ErrorClass.UN
 # What a server's tools fail with when it is the server that does not work.
 _SERVES = _REACH | {ErrorClass.AUTH, ErrorClass.ENVIRONMENT, ErrorClass.RESOURCE_EXHAUSTED}
 # Causes that one agent's calls can have in common, and how many tools more that takes.
-_ALONE = {"host": 0, "text": 0, "server": 0, "words": 1, "clause": 1}
+_ALONE = {"host": 0, "text": 0, "server": 0, "words": 1, "clause": 1, "class": 1}
 _OWN = frozenset({ErrorClass.APPLICATION, ErrorClass.AMBIGUOUS})
 
 _HOST = re.compile(

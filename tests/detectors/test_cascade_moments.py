@@ -216,6 +216,13 @@ def test_the_same_part_of_errors_that_say_else_other_things_is_one_cause() -> No
     assert told(failing(*other).steps) == []
 
 
+@pytest.mark.parametrize(("count", "at"), [(4, None), (5, 5)])
+def test_one_agents_tools_are_all_refused_for_who_it_is(count: int, at: int | None) -> None:
+    errors = ("401 Unauthorized", "token has expired", "invalid credentials", "not logged in", "bad API key")
+    calls = [("main", f"tool_{n}", error) for n, error in enumerate(errors[:count])]
+    assert first(told(failing(*calls).steps), *ALARMS) == at
+
+
 @pytest.mark.parametrize("head", ["```BASH", "```bash", "```"])
 def test_a_fence_around_every_command(head: str) -> None:
     stream = Stream()
