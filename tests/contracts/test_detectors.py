@@ -212,9 +212,12 @@ def many_scopes(engine: Engine, count: int) -> None:
 @EVERY
 def test_it_is_documented_with_every_setting(name: str) -> None:
     page = (DOCS / "detectors" / f"{name}.md").read_text()
+    told: dict[str, str] = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     for field in dataclasses.fields(BUILT_IN[name].config):
         if field.name != "shadow":
-            assert re.search(rf"^\| `{field.name}` \|", page, re.MULTILINE), field.name
+            assert json.loads(told[field.name]) == field.default, field.name
+        elif field.name in told:
+            assert told[field.name] == str(field.default).lower(), field.name
     assert f"(detectors/{name}.md)" in (DOCS / "detectors.md").read_text()
     assert type(detector(name)).__doc__
     assert sys.modules[type(detector(name)).__module__].__doc__
