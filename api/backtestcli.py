@@ -16,7 +16,8 @@ from api.measurecli import BAD_INPUT, ClickHouse, DataDir, Format, PricesFile, S
 def backtest(
     *,
     config: Annotated[
-        Path, typer.Option("--config", help="TOML file with the settings to try: [detectors.*], [[policy]]")
+        Path,
+        typer.Option("--config", help="TOML file with the settings to try: tables of detectors, policies"),
     ],
     current: Annotated[
         Path | None,

@@ -16,9 +16,11 @@ from detectors.tax import CEILING
 BAD_INPUT = 2
 
 Since = Annotated[str, typer.Option(help="From when on: an age (12h, 7d, 2w) or a day (2026-11-01)")]
-Until = Annotated[str | None, typer.Option(help="Until when, exclusive [now]")]
+Until = Annotated[str | None, typer.Option(help="Until when, exclusive; else until now")]
 Service = Annotated[str | None, typer.Option(help="Only this service")]
-PricesFile = Annotated[Path | None, typer.Option("--prices", help="Price table, TOML [the one shipped]")]
+PricesFile = Annotated[
+    Path | None, typer.Option("--prices", help="Price table, TOML, instead of the one shipped")
+]
 Ceiling = Annotated[int, typer.Option(min=0, help="Calls of a streak that are worth their price")]
 Out = Annotated[Path | None, typer.Option(help="Write here instead of to standard output")]
 DataDir = Annotated[Path | None, typer.Option(help="Where store and spool live [~/.local/share/recloser]")]
