@@ -92,6 +92,10 @@ class Cycles:
         if attempt is None:
             return
         signature, length = attempt.signature, len(tail)
+        if not self._cycles and all(before.signature != signature for before in tail):
+            tail.append(attempt)
+            self._current = None
+            return
         for period in PERIODS:
             if length >= period and tail[-period].signature == signature:
                 cycle = self._cycles.get(period)

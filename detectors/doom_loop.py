@@ -3,9 +3,9 @@
 Eight shapes: a repeat (one stranger at most in between), an interleaved repeat, a call that recurs whatever
 is done in between, a cycle of two to six calls, calls in a row of which none brings anything new, a sweep
 over ranges that were read before, a check that says the same after change upon change, and a remedy that does
-not help. What counts as the same is said in `detectors.signature`; tokens that look random and are all that differs from the last time do not count, nor
-do the numbers of an error (`detectors.random_ids`). A
-streak ends when the call brings other information, when another call may have changed something
+not help. What counts as the same is said in `detectors.signature`; tokens that look random and are all that
+differs from the last time do not count, nor do the numbers of an error (`detectors.random_ids`). A streak
+ends when the call brings other information, when another call may have changed something
 (`detectors.tool_role`), at a user's turn, in a new run, and after a pause that says "come back later".
 Waiting is not looping until it is: polls, growing gaps and transient errors get more patience. A denied
 call is a repeat and never news. Calls of one model message are one attempt. A late step may add to a streak
@@ -62,7 +62,7 @@ from detectors.pacing import Pacing
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.random_ids import without_numbers, without_random_ids
 from detectors.ranges import Ranges, range_of
-from detectors.recurrences import Recurrences
+from detectors.recurrences import Recurrences, Seen
 from detectors.remedies import Remedy
 from detectors.result_text import is_pending, is_transient
 from detectors.role import Role
@@ -359,13 +359,13 @@ class DoomLoop:
     def _overlook_random_ids(self, reading: Reading, now: Occurrence, streak: Streak | None) -> None:
         """Take a result for the one before when only tokens that look random differ, back to back.
 
-        The numbers of an error are as much noise, when the same call fails twice and nothing was done.
+        The numbers of an error are as much noise, from the second time on that the same call fails.
         """
-        if now.body is None or (now.flags & FAILED and is_pending(now.body)):
+        if now.body is None:
             return
         masked = without_random_ids(now.body)
-        if now.flags & FAILED:
-            masked = without_numbers(masked or now.body) or masked
+        if masked is None and streak is not None and now.flags & FAILED and not is_pending(now.body):
+            masked = without_numbers(now.body)
         if masked is None:
             return
         makes_things = now.role is Role.CHANGE or reading.names.delegates
@@ -647,10 +647,8 @@ class DoomLoop:
         call, pacing, config = now.call, self._pacing, self._config
         # Whether changes help a check is another question, which `no_effect` and `flail` ask.
         era = self._effects.changes if now.role is Role.OTHER else 0
-        brings = (now.information, era)
-        row = self._recurrences.see(
-            call.signature, brings, now.mark, self._spent, attempt=pacing.attempt, turn=pacing.turn
-        )
+        seen = Seen((now.information, era), now.mark, self._spent, pacing.attempt, pacing.turn)
+        row = self._recurrences.see(call.signature, seen)
         if row is None or row.count < min(config.recurring_errors, config.recurring) - 1 or not row.dense:
             return ()
         if streak is not None and streak.count >= row.count:
