@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import dropwhile
 
 from detectors.role import Role, words
 
@@ -90,8 +91,7 @@ def role_of_command(command: str) -> Role:
 
 def _role_of_part(part: list[str]) -> Role:
     """What one simple command of a line is for."""
-    while part and "=" in part[0]:
-        part = part[1:]
+    part = list(dropwhile(lambda word: "=" in word, part))
     if not part or part[0] in _LOOK_PROGRAMS or (part[0] == "sed" and "-n" in part):
         return Role.LOOK
     looks = _SUBCOMMANDS.get(part[0])

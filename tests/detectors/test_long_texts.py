@@ -33,6 +33,7 @@ def long(unit: str) -> str:
         ("tail -f" + long(" -a"), Role.POLL),
         ("cut " + long("tail -a "), Role.LOOK),
         (long("\n") + "rm x", Role.CHANGE),
+        (long("A=b ") + " rm x", Role.CHANGE),
     ],
 )
 def test_what_a_long_command_is_for(command: str, role: Role) -> None:
