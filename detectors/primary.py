@@ -152,17 +152,22 @@ def _leads(finding: Finding, before: Finding) -> bool:
     return finding.severity.rank >= min(before.severity.rank, Severity.WARNING.rank)
 
 
-def _worse(one: Severity, other: Severity) -> Severity:
-    return one if one.rank >= other.rank else other
+def _as_sure(finding: Finding, before: Finding) -> Finding:
+    """The finding, no less severe than what was said before; with the severity goes what it stands on."""
+    if finding.severity.rank >= before.severity.rank:
+        return finding
+    missing = before.evidence.get("missing") or []
+    return dataclasses.replace(
+        finding, severity=before.severity, evidence={**finding.evidence, "missing": missing}
+    )
 
 
 def _revised(before: Finding, finding: Finding) -> Finding:
     """The same detector goes on."""
     finding = dataclasses.replace(
-        finding,
+        _as_sure(finding, before),
         id=before.id,
         revision=max(finding.revision, before.revision + 1),
-        severity=_worse(finding.severity, before.severity),
     )
     also = before.evidence.get("also")
     return dataclasses.replace(finding, evidence={**finding.evidence, "also": also}) if also else finding
@@ -171,11 +176,11 @@ def _revised(before: Finding, finding: Finding) -> Finding:
 def _taken_over(before: Finding, finding: Finding) -> Finding:
     """A stronger kind speaks for the streak; its identity and its beginning stay."""
     earlier = before.started_at <= finding.started_at
+    finding = _as_sure(finding, before)
     taken = dataclasses.replace(
         finding,
         id=before.id,
         revision=before.revision + 1,
-        severity=_worse(finding.severity, before.severity),
         started_at=min(before.started_at, finding.started_at),
         first_span_id=before.first_span_id if earlier else finding.first_span_id,
         evidence={**finding.evidence, "also": before.evidence.get("also") or []},

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from detectors.bounds import bounded
 from detectors.primary import PRECEDENCE, Primaries, are_one_streak
 from detectors.protocol import Finding, Severity, finding_id
 
@@ -155,3 +156,14 @@ def test_evidence_of_a_streak_names_each_kind_once() -> None:
             primaries.say(finding(kind, at=n, since=n - 4, evidence={"span_ids": ["span-5"]}))
     said = primaries.say(finding("cascade", at=30, revision=1))
     assert len(also(said)) == len(set(also(said))) == 4
+
+
+@pytest.mark.parametrize("kind", ["doom_loop", "flail"])
+def test_what_was_sure_stays_so_with_what_it_stood_on(kind: str) -> None:
+    """The same detector goes on, or a stronger one takes over, with less evidence: nothing is taken back."""
+    primaries = Primaries()
+    primaries.say(finding("doom_loop", CRITICAL, at=4))
+    said = primaries.say(finding(kind, WARNING, at=5, evidence={"missing": ["result"]}))
+    assert said is not None
+    assert (said.kind, said.severity, said.evidence["missing"]) == (kind, CRITICAL, [])
+    assert bounded(said).severity is CRITICAL
