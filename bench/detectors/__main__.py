@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import random
 import statistics
 import time
 import tracemalloc
@@ -23,17 +24,36 @@ from detectors.engine import DetectorFactory, Engine
 from detectors.signature import call_of, information
 from detectors.tool_role import role_of
 
-PROSE = "The tool read the file and found what it was asked for, line by line, with numbers such as 12. "
-OBJECT = '{"status": "completed", "exitCode": 0, "durationMs": 201, "items": [{"id": 17, "name": "alpha"}]}, '
+WORDS = [
+    f"{start}{middle}{end}"
+    for start in ("re", "con", "de", "pro", "in", "ex", "ab", "sub", "per", "ad")
+    for middle in ("ta", "li", "no", "se", "ru", "ma", "vo", "pi", "fe", "do", "ca", "tu")
+    for end in ("", "tion", "ment", "ble", "ly", "ness", "s", "ed", "ing", "er")
+]
 SECOND_NS = 1_000_000_000
 
 
-def result(text: str, number: int, size: int = 500) -> str:
+def prose(dice: random.Random) -> str:
+    """About a hundred characters that read like a line of a file: words, names, a number now and then."""
+    line = " ".join(dice.choices(WORDS, k=11))
+    return f"{line}, {dice.choice(WORDS)}_{dice.choice(WORDS)} = {dice.randrange(1000)}.\n"
+
+
+def record(dice: random.Random) -> str:
+    """About a hundred characters of a JSON object with keys that change from call to call by themselves."""
+    name, number = dice.choice(WORDS), dice.randrange(1000)
+    return f'{{"status": "completed", "exitCode": 0, "durationMs": {number}, "id": 7, "name": "{name}"}}, '
+
+
+def result(line: Callable[[random.Random], str], number: int, size: int = 500) -> str:
     """A text of a size that occurs nowhere else."""
-    return f"{number} {text * (size // len(text) + 1)}"[:size]
+    dice, text = random.Random(number), ""
+    while len(text) < size:
+        text += line(dice)
+    return text[:size]
 
 
-def steps(count: int, sessions: int, text: str, size: int = 500) -> Iterator[Step]:
+def steps(count: int, sessions: int, line: Callable[[random.Random], str], size: int = 500) -> Iterator[Step]:
     """A model call and a tool call by turns, over sessions by turns; one call in seven fails."""
     for n in range(count):
         session = f"session-{n % sessions}"
@@ -49,8 +69,8 @@ def steps(count: int, sessions: int, text: str, size: int = 500) -> Iterator[Ste
             agent="main",
             tool="read_file" if kind is Kind.TOOL_CALL else None,
             arguments={"path": f"src/module_{n}.py", "limit": 40},
-            result=None if fails else result(text, n, size),
-            error=result(f"FileNotFoundError: no such file: src/module_{n}.py ", n, size) if fails else None,
+            result=None if fails else result(line, n, size),
+            error=f"FileNotFoundError: src/module_{n}.py\n{result(line, n, size)}"[:size] if fails else None,
             outcome=Outcome.ERROR if fails else Outcome.OK,
             usage=Usage(input_tokens=100, output_tokens=10),
             start_ns=start,
@@ -87,14 +107,14 @@ def measure_engine(count: int) -> None:
     """CPU of a step on its way through all detectors, and what each adds."""
     factories = build()
     for size in (500, 2000):
-        for name, text in (("prose", PROSE), ("json with volatile keys", OBJECT)):
-            made = [step for step in steps(2 * count, 200, text, size) if step.kind is Kind.TOOL_CALL]
+        for name, line in (("prose", prose), ("json with volatile keys", record)):
+            made = [step for step in steps(2 * count, 200, line, size) if step.kind is Kind.TOOL_CALL]
             goes = sorted(judging(made, factories) for _ in range(5))
             print(
                 f"all {len(factories)} detectors, tool calls, {size} characters of {name}: "
                 f"{statistics.median(goes):.1f} µs a step ({goes[0]:.1f} to {goes[-1]:.1f})"
             )
-    mixed = list(steps(count, 200, PROSE))
+    mixed = list(steps(count, 200, prose))
     goes = sorted(judging(mixed, factories) for _ in range(5))
     print(f"all detectors, model and tool calls by turns: {statistics.median(goes):.1f} µs a step")
     nothing = min(judging(mixed, {}) for _ in range(3))
@@ -108,14 +128,15 @@ def measure_parts(count: int) -> None:
     arguments: Json = {"path": "src/module.py", "limit": 40}
     command: Json = {"command": "cd /srv && grep -rn 'name' src | head -20"}
     new = itertools.count()  # equal texts are remembered
+    text, data = result(prose, 1), result(record, 1)
     parts: dict[str, Callable[[], object]] = {
         "signature of two arguments": lambda: call_of("read_file", arguments),
         "signature of a shell command": lambda: call_of("bash", command),
         "role of a shell command": lambda: role_of("bash", command),
-        "information of 500 characters of prose": lambda: information(result(PROSE, next(new))),
-        "information of 500 characters of json": lambda: information(result(OBJECT, next(new))),
-        "information of 100,000 characters": lambda: information(f"{next(new)} {PROSE * 1000}"),
-        "information of a text that was just there": lambda: information(PROSE),
+        "information of 500 characters of prose": lambda: information(f"{next(new)} {text}"),
+        "information of 500 characters of json": lambda: information(f"{next(new)} {data}"),
+        "information of 100,000 characters": lambda: information(f"{next(new)} {text * 200}"),
+        "information of a text that was just there": lambda: information(text),
     }
     for name, work in parts.items():
         rounds = count if "100,000" not in name else max(1, count // 20)
@@ -129,7 +150,7 @@ def measure_parts(count: int) -> None:
 
 def measure_memory(sessions: int) -> None:
     """Memory and checkpoint of scopes that are full."""
-    made = list(steps(sessions * 400, sessions, PROSE))
+    made = list(steps(sessions * 400, sessions, prose))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     engine = Engine(build())
