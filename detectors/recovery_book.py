@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from collector.step import Kind, RunEnded, SessionsMerged, StepAmended, StepSeen
 from detectors.bounds import is_unknown_session
@@ -35,7 +35,8 @@ class RecoveryBook:
         self._sessions: dict[str, set[str]] = {}
         self._dirty: dict[str, None] = {}
         self._held = 0
-        self._seen = 0
+        self._touched: dict[str, int] = {}
+        self._touches = 0
 
     def __len__(self) -> int:
         return len(self._scopes)
@@ -59,21 +60,28 @@ class RecoveryBook:
         changed: dict[str, Json | None] = {}
         for key in self._dirty:
             tracker = self._scopes.get(key)
-            changed[key] = tracker.snapshot() if tracker is not None else None
+            changed[key] = (
+                {"tracker": tracker.snapshot(), "touched": self._touched[key]}
+                if tracker is not None
+                else None
+            )
         self._dirty.clear()
         return changed
 
     def restore(self, scopes: Mapping[str, Json]) -> dict[str, Exception]:
-        """Take over snapshots, least recently used first; return by key what cannot be read, and why."""
-        loaded: list[tuple[str, RecoveryTracker]] = []
+        """Take over snapshots in the order of their last use; return by key what cannot be read, and why."""
+        loaded: list[tuple[int, str, RecoveryTracker]] = []
         left: dict[str, Exception] = {}
         for key, state in scopes.items():
+            saved: Any = state
             try:
-                loaded.append((key, RecoveryTracker.restored(state, self._config)))
+                tracker = RecoveryTracker.restored(saved["tracker"], self._config)
+                loaded.append((int(saved["touched"]), key, tracker))
             except Exception as error:  # noqa: BLE001 - of another version, or damaged: only what it knew is lost
                 left[key] = error
-        for key, tracker in sorted(loaded, key=lambda item: (item[1].last_end_ns, item[0])):
+        for touched, key, tracker in sorted(loaded, key=lambda item: item[:2]):
             self._add(key, tracker)
+            self._touched[key] = self._touches = touched
         self._dirty.clear()
         return left
 
@@ -82,19 +90,16 @@ class RecoveryBook:
             return []
         reading = self._lens.read(step)
         key = _key(step.session_id, step.agent)
-        tracker = self._scopes.get(key)
-        if tracker is None:
-            tracker = RecoveryTracker(step.session_id, step.agent, self._config)
-            self._add(key, tracker)
+        if key not in self._scopes:
+            self._add(key, RecoveryTracker(step.session_id, step.agent, self._config))
         else:
-            self._scopes.move_to_end(key)
+            self._touch(key)
         settled = self._in(key, lambda one: one.observe(reading))
         if step.kind is Kind.USER_TURN and step.agent is None:
             for other in sorted(self._sessions.get(step.session_id, ())):
                 if other != key:
                     settled += self._in(other, lambda one: one.observe(reading))
-        self._seen += 1
-        if self._seen % _SWEEP_EVERY == 0:
+        if self._touches % _SWEEP_EVERY == 0:
             settled += self._expire()
         while self._are_too_many() and len(self._scopes) > 1:
             settled += self._remove(next(iter(self._scopes)))
@@ -118,9 +123,16 @@ class RecoveryBook:
         self._scopes[key] = tracker
         self._held += len(tracker)
         self._sessions.setdefault(tracker.session_id, set()).add(key)
+        self._touch(key)
+
+    def _touch(self, key: str) -> None:
+        self._scopes.move_to_end(key)
+        self._touches += 1
+        self._touched[key] = self._touches
 
     def _take_out(self, key: str) -> RecoveryTracker:
         tracker = self._scopes.pop(key)
+        del self._touched[key]
         self._held -= len(tracker)
         keys = self._sessions[tracker.session_id]
         keys.discard(key)

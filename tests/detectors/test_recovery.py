@@ -460,7 +460,8 @@ def histories(draw: st.DrawFn) -> list[StepEvent]:
 @given(events=histories(), data=st.data())
 def test_a_restart_anywhere_changes_nothing(events: list[StepEvent], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(events)))
-    config = Config(max_open=3, horizon_calls=4)
+    bounds = data.draw(st.sampled_from([{}, {"max_scopes": 2}, {"max_failures": 4}]))
+    config = Config(max_open=3, horizon_calls=4, **bounds)
     whole, one = RecoveryBook(config), RecoveryBook(config)
     said = [whole.apply(event) for event in events]
     kept: dict[str, Json] = {}
@@ -479,6 +480,30 @@ def test_a_restart_anywhere_changes_nothing(events: list[StepEvent], data: st.Da
     assert again == said
 
 
+def test_after_a_restart_the_same_scope_goes_for_lack_of_room() -> None:
+    """The one that was used last stays, though its clock is behind."""
+    config = Config(max_scopes=2)
+    whole, restarted = RecoveryBook(config), RecoveryBook(config)
+    for session, at in (("ahead", 9), ("behind", 1)):
+        [step] = Stream(session=session, now_ns=at * 10**15).call("t", {}, error="Error").steps
+        assert whole.apply(StepSeen(step)) == restarted.apply(StepSeen(step)) == []
+    kept = orjson.loads(orjson.dumps(restarted.changed()))
+    restarted = RecoveryBook(config)
+    assert restarted.restore(kept) == {}
+    [step] = Stream(session="third").call("t", {}, error="Error").steps
+    gone = whole.apply(StepSeen(step))
+    assert [one.session_id for one in gone] == ["ahead"]
+    assert restarted.apply(StepSeen(step)) == gone
+
+
+def test_a_state_that_cannot_be_read_is_told_and_the_others_are_restored() -> None:
+    book = RecoveryBook()
+    book.apply(StepSeen(failing("Error").steps[0]))
+    again = RecoveryBook()
+    left = again.restore({"of": {"another": "version"}, **book.changed()})
+    assert (list(left), len(again)) == (["of"], 1)
+
+
 @given(events=histories())
 def test_every_failure_is_settled_once_and_within_bounds(events: list[StepEvent]) -> None:
     book = RecoveryBook(Config(max_open=3))
@@ -492,7 +517,7 @@ def test_every_failure_is_settled_once_and_within_bounds(events: list[StepEvent]
         assert not one.recovered or (one.retries <= 3 and (one.calls_to_recovery or 0) <= 5)
         assert one.fed_back or not one.ure
     snapshots: list[Any] = [state for state in book.changed().values() if state is not None]
-    assert all(len(state["open"]) <= 3 for state in snapshots)
+    assert all(len(state["tracker"]["open"]) <= 3 for state in snapshots)
 
 
 def test_results_are_not_kept() -> None:
