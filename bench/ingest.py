@@ -3,7 +3,7 @@
 Prints sustained spans/s (until the last span is in the store), CPU per span by process and by stage of
 ingest, how far detection was behind, peak resident memory, and the latency of `POST /v1/check` meanwhile.
 
-    python bench/ingest.py [--rate 10000] [--seconds 30] [--new-results] [--clickhouse URL]
+    python bench/ingest.py [--rate 10000] [--seconds 30] [--equal-results] [--clickhouse URL]
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def loaded(sidecar: Sidecar, options: argparse.Namespace) -> dict[str, Any]:
     load = subprocess.run(
         [sys.executable, str(HERE / "load.py"), sidecar.endpoints.otlp_http, "--rate", str(options.rate),
          "--seconds", str(options.seconds), "--batch", str(options.batch),
-         *(["--new-results"] if options.new_results else [])],
+         *(["--equal-results"] if options.equal_results else [])],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     sent = json.loads(load.stdout)
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--clickhouse")
-    parser.add_argument("--new-results", action="store_true", help="no result is told twice")
+    parser.add_argument("--equal-results", action="store_true", help="no result is told twice")
     for name, value in measure(parser.parse_args()).items():
         print(f"{name:36} {value}")
 

@@ -1,16 +1,16 @@
 """Pre-encoded OTLP load: a few request bodies whose ids, times and arguments are overwritten in place.
 
 Half of the spans are tool calls with 500-byte results, half are HTTP client spans; 12 attributes each.
-Every request carries new ids, so nothing is a resend. Encoding costs nothing while the load runs. With
-`--new-results` no result is told twice: what detectors remember of a text then helps nothing.
+Every request carries new ids, so nothing is a resend. Encoding costs nothing while the load runs. No result
+is told twice, each line of it begins anew, as of agents that get on; with `--equal-results` all are one text,
+which is what detectors look for.
 
-    python bench/load.py URL --rate SPANS_PER_S --seconds S [--batch 512] [--connections 2] [--new-results]
+    python bench/load.py URL --rate SPANS_PER_S --seconds S [--batch 512] [--connections 2] [--equal-results]
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import http.client
 import json
 import os
@@ -28,9 +28,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-RESULT: Final = (
-    "row 1042 | shipped | Lisbon | 17.40 EUR | weight 2.1 kg | carrier DPD | updated 2026-11-02 ; " * 6
-)[:500]
+LINE: Final = " | shipped | Lisbon | 17.40 EUR | weight 2.1 kg | carrier DPD | updated 2026-11-02 ;"
+LINES: Final = 5
 SESSIONS: Final = 200
 MARK: Final = 16
 TRACE_SPANS: Final = 16
@@ -54,16 +53,8 @@ class Template:
     call_at: npt.NDArray[np.int64]
     result_at: npt.NDArray[np.int64]
 
-    def with_equal_results(self) -> bytes:
-        """The request with one beginning for all results."""
-        data = np.frombuffer(self.body, dtype=np.uint8).copy()
-        data[self.result_at[:, None] + np.arange(MARK)] = np.frombuffer(
-            RESULT[:MARK].encode(), dtype=np.uint8
-        )
-        return data.tobytes()
-
-    def fresh(self, rng: np.random.Generator, now_ns: int, *, new_results: bool = False) -> bytes:
-        """The request with new ids, arguments and times, and new beginnings of the results if wanted."""
+    def fresh(self, rng: np.random.Generator, now_ns: int, *, equal_results: bool = False) -> bytes:
+        """The request with new ids, arguments and times, and new lines in the results but for `equal_results`."""
         data = np.frombuffer(self.body, dtype=np.uint8).copy()
         traces = rng.integers(0, 256, (-(-self.trace_at.size // TRACE_SPANS), 16), dtype=np.uint8)
         data[self.trace_at[:, None] + np.arange(16)] = np.repeat(traces, TRACE_SPANS, axis=0)[
@@ -72,7 +63,7 @@ class Template:
         data[self.span_at[:, None] + np.arange(8)] = rng.integers(
             0, 256, (self.span_at.size, 8), dtype=np.uint8
         )
-        for at in (self.argument_at, self.call_at, *([self.result_at] if new_results else [])):
+        for at in (self.argument_at, self.call_at, *([] if equal_results else [self.result_at])):
             data[at[:, None] + np.arange(MARK)] = rng.integers(97, 123, (at.size, MARK), dtype=np.uint8)
         for at, shift in ((self.start_at, 50_000_000), (self.end_at, 0)):
             times = (now_ns - shift + np.arange(at.size, dtype=np.int64)).astype("<u8")
@@ -93,7 +84,8 @@ def template(spans: int) -> Template:
     marks: list[list[bytes]] = [[], [], [], [], [], [], []]
     for number in range(spans):
         trace, own, start, end = (secrets.token_bytes(size) for size in (16, 8, 7, 7))
-        argument, call, result = (secrets.token_hex(MARK // 2) for _ in range(3))
+        argument, call = (secrets.token_hex(MARK // 2) for _ in range(2))
+        lines = [secrets.token_hex(MARK // 2) for _ in range(LINES)]
         span = scope.spans.add(
             trace_id=trace,
             span_id=own,
@@ -101,22 +93,22 @@ def template(spans: int) -> Template:
             end_time_unix_nano=int.from_bytes(end + b"\x01", "little"),
         )
         tool = number % 2 == 0
-        _fill_tool(span, number, argument, call, result) if tool else _fill_http(span, argument)
+        _fill_tool(span, number, argument, call, lines) if tool else _fill_http(span, argument)
         changing = [
             trace,
             own,
             start,
             end,
             argument.encode(),
-            *([call.encode(), result.encode()] if tool else []),
+            *([call.encode()] if tool else []),
         ]
         for column, mark in zip(marks, changing, strict=False):
             column.append(mark)
+        marks[-1] += [line.encode() for line in lines] if tool else []
     body = request.SerializeToString()
-    made = Template(
+    return Template(
         body, *(np.array([body.index(mark) for mark in column], dtype=np.int64) for column in marks)
     )
-    return dataclasses.replace(made, body=made.with_equal_results())
 
 
 def _fill_http(span: Span, argument: str) -> None:
@@ -138,7 +130,7 @@ def _fill_http(span: Span, argument: str) -> None:
     span.attributes.extend(_kv(key, value) for key, value in attributes.items())
 
 
-def _fill_tool(span: Span, number: int, argument: str, call: str, result: str) -> None:
+def _fill_tool(span: Span, number: int, argument: str, call: str, lines: list[str]) -> None:
     span.name, span.kind = "execute_tool query_orders", Span.SPAN_KIND_INTERNAL
     attributes: dict[str, str | int] = {
         "gen_ai.operation.name": "execute_tool",
@@ -146,7 +138,7 @@ def _fill_tool(span: Span, number: int, argument: str, call: str, result: str) -
         "gen_ai.tool.call.id": f"call_{call}",
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.arguments": json.dumps({"customer": argument, "limit": 20}),
-        "gen_ai.tool.call.result": result + RESULT[MARK:],
+        "gen_ai.tool.call.result": "\n".join(f"{line}{LINE}" for line in lines),
         "gen_ai.conversation.id": f"session-{number // 2 % SESSIONS}",
         "gen_ai.agent.name": "bench",
         "gen_ai.provider.name": "bench",
@@ -174,7 +166,7 @@ def run(options: argparse.Namespace) -> dict[str, float]:
                 state["sent"] += batch
             time.sleep(max(0.0, due - time.monotonic()))
             body = bodies[int(rng.integers(len(bodies)))].fresh(
-                rng, time.time_ns(), new_results=options.new_results
+                rng, time.time_ns(), equal_results=options.equal_results
             )
             while True:
                 connection.request(
@@ -214,7 +206,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--connections", type=int, default=2)
-    parser.add_argument("--new-results", action="store_true")
+    parser.add_argument("--equal-results", action="store_true")
     json.dump(run(parser.parse_args()), sys.stdout)
 
 
