@@ -8,7 +8,7 @@ forgotten is new again, which makes a detector quieter.
 from __future__ import annotations
 
 import zlib
-from base64 import b85decode, b85encode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,16 +63,16 @@ class WordMemory:
         self.count >>= 1
 
     def json(self) -> Json:
-        """What was seen, for a checkpoint: at most 10 KB of text, less for a few words."""
+        """What was seen, for a checkpoint: at most 11 KB of text, less for a few words."""
         bits = bytes(self._bits)
         packed = zlib.compress(bits, 1) if self.count < _FEW else bits
-        return [self.count, self._upper, b85encode(packed).decode("ascii")]
+        return [self.count, self._upper, b64encode(packed).decode("ascii")]
 
     @staticmethod
     def load(state: Any) -> WordMemory:  # noqa: ANN401 - JSON that `json` wrote
         """Read what `json` wrote."""
         memory = WordMemory()
         memory.count, memory._upper, text = state
-        packed = b85decode(text)
+        packed = b64decode(text)
         memory._bits = bytearray(zlib.decompress(packed) if memory.count < _FEW else packed)
         return memory
