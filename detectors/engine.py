@@ -194,7 +194,7 @@ class Engine:
         if step.kind is Kind.USER_TURN and step.agent is None:
             own = scope_key(step.session_id, None)
             for other in sorted(self._sessions.get(step.session_id, ())):
-                if other != own and self._scopes[other].key is by_agent:
+                if other != own and self._scopes[other].key.of_agent:
                     found += self._run(by_agent, other, reading, amend=False)
         findings = self._say_all(found, step) if found else []
         if self._touches // _SWEEP_EVERY != sweeps:
@@ -291,7 +291,7 @@ class Engine:
         return factory.make() if factory is not None else None
 
     def _new(self, key: Key, session_id: str, agent: str) -> _Scope:
-        of_agent = agent if key is by_agent else ""
+        of_agent = agent if key.of_agent else ""
         detectors = {
             name: self._make(name, of_agent)
             for name, factory in self._factories.items()
@@ -445,7 +445,7 @@ class Engine:
             past = self._remove(name, forget=False)
             if past is None:
                 continue
-            target = _renamed(past, new)
+            target = _renamed(name, old, new)
             present = self._remove(target, forget=False)
             if present is not None:
                 self._absorb(present, past)
@@ -550,16 +550,19 @@ class Engine:
 def _name_of(key: Key, reading: Reading) -> str | None:
     """The name of the scope that a step belongs to; None when it belongs to none of this key."""
     value = key.of(reading)
-    if value is None or key is by_agent:
-        return value
-    return f"{_FLEET}{key.name}{_FLEET}{value}"
+    if value is None:
+        return None
+    step = reading.step
+    if key.of_agent:
+        return scope_key(step.session_id, step.agent)
+    within = f"{step.session_id}{SEPARATOR}" if key.of_session else ""
+    return f"{_FLEET}{key.name}{_FLEET}{within}{value}"
 
 
-def _renamed(scope: _Scope, session_id: str) -> str:
+def _renamed(name: str, old: str, new: str) -> str:
     """The name of a session's scope under another session id."""
-    if scope.key is by_agent:
-        return scope_key(session_id, scope.agent)
-    return f"{_FLEET}{scope.key.name}{_FLEET}{session_id}"
+    head, found, tail = name.partition(f"{old}{SEPARATOR}")
+    return f"{head}{new}{SEPARATOR}{tail}" if found else name
 
 
 def _with_target(finding: Finding, reading: Reading) -> Finding:

@@ -16,8 +16,8 @@ SEPARATOR: Final = "\x1f"
 class Key:
     """A way to part steps: one instance of a detector for each value of `of`; None leaves a step out.
 
-    `of_session`: a scope lies within one session, ends with it and follows it when two ids turn out to be
-    one; otherwise it is of the whole fleet. `of_agent`: a scope is that of one agent.
+    `of_session`: a scope lies within one session (which `of` need not name), ends with it and follows it when
+    two ids turn out to be one; otherwise it is of the whole fleet. `of_agent`: it is also of one agent.
     """
 
     name: str
@@ -27,12 +27,11 @@ class Key:
 
 
 def _agent(reading: Reading) -> str:
-    step = reading.step
-    return f"{step.session_id}{SEPARATOR}{step.agent or ''}"
+    return reading.step.agent or ""
 
 
-def _session(reading: Reading) -> str:
-    return reading.step.session_id
+def _session(_: Reading) -> str:
+    return ""
 
 
 def _target(reading: Reading) -> str | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collector.step import Json
 
 MAX_CHARS: Final = 120
+_REMEMBERED_CHARS: Final = 2000
 """Characters of an operation's name at most."""
 _HEAD_CHARS: Final = 2000
 _MAX_WORDS: Final = 64
@@ -165,7 +166,10 @@ def parts_of(tool: str, arguments: Json) -> Operation:
     if role_of_name(tool) is not None:
         return _plain(tool)
     command = _command(arguments)
-    return _plain(tool) if command is None else _of_command(tool, command)
+    if command is None:
+        return _plain(tool)
+    size = len(command) if isinstance(command, str) else sum(map(len, command))
+    return _of_command(tool, command) if size <= _REMEMBERED_CHARS else _of_command.__wrapped__(tool, command)
 
 
 def _command(arguments: Json) -> str | tuple[str, ...] | None:

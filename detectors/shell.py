@@ -28,6 +28,7 @@ _SUBCOMMANDS = {
     "go": words("vet list doc version env"),
 }
 """Programs that change things, but for these subcommands."""
+_REMEMBERED_CHARS = 2000
 _OPTIONS_WITH_VALUE = words("-C -c -n -f -p --namespace --context --file --prefix")
 _REDIRECTS = re.compile(r"(?<![0-9&])>>?(?!\s*(?:/dev/null|&\d))|\btee\b")
 # Commands of strangers may be as long as a result. So nothing here looks at the rest of a line again from
@@ -61,7 +62,6 @@ _VOLATILE_QUERY = re.compile(
 )
 
 
-@lru_cache(maxsize=1024)
 def role_of_command(command: str) -> Role:
     """What a shell command is for. An empty one looks at what runs already.
 
@@ -75,6 +75,14 @@ def role_of_command(command: str) -> Role:
     ['poll', 'poll', 'look']
     """
     command = command.strip()
+    if len(command) > _REMEMBERED_CHARS:
+        return _role_of_command.__wrapped__(command)
+    return _role_of_command(command)
+
+
+@lru_cache(maxsize=1024)
+def _role_of_command(command: str) -> Role:
+    """What `role_of_command` says; remembered, because calls come again."""
     if not command:
         return Role.POLL
     if _WAITING.match(command):

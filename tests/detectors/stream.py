@@ -57,9 +57,9 @@ class Stream:
         self._add(more.pop("kind", Kind.MODEL_CALL), 0.0, usage=usage, cost_usd=cost, **more)
         return self
 
-    def user(self, *, agent: str | None = "main", after: float = 5.0) -> Stream:
+    def user(self, *, agent: str | None = "main", after: float = 5.0, text: str | None = None) -> Stream:
         """Add a user's turn."""
-        self._add(Kind.USER_TURN, after, agent=agent)
+        self._add(Kind.USER_TURN, after, agent=agent, text=text)
         return self
 
     def times(self, count: int, tool: str, arguments: Json = None, **more: Any) -> Stream:  # noqa: ANN401 - fields of Step
