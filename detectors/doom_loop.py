@@ -1,12 +1,13 @@
 """Doom loop: the same call brings the same information, and nothing effective changed in between.
 
-Eight shapes: a repeat (one stranger at most in between), an interleaved repeat, a call that recurs whatever
-is done in between, a cycle of two to six calls, calls in a row of which none brings anything new, a sweep
-over ranges that were read before, a check that says the same after change upon change, and a remedy that does
-not help. What counts as the same is said in `detectors.signature`; tokens that look random and are all that
-differs from the last time do not count, nor do the numbers of an error (`detectors.random_ids`). A streak
-ends when the call brings other information, when another call may have changed something
-(`detectors.tool_role`), at a user's turn, in a new run, and after a pause that says "come back later".
+Nine shapes: a repeat (one stranger at most in between), an interleaved repeat, a call that recurs whatever
+is done in between, a cycle of two to six calls, calls in a row of which none brings anything new, commands
+of which most were made before, a sweep over ranges that were read before, a check that says the same after
+change upon change, and a remedy that does not help. What counts as the same is said in
+`detectors.signature`; tokens that look random and are all that differs from the last time do not count, nor
+do the numbers of an error (`detectors.random_ids`). A streak ends when the call brings other information,
+when another call may have changed something (`detectors.tool_role`), at a user's turn, in a new run, and
+after a pause that says "come back later".
 Waiting is not looping until it is: polls, growing gaps and transient errors get more patience. A denied
 call is a repeat and never news. Calls of one model message are one attempt. A late step may add to a streak
 and never ends one.
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from collector.step import Kind
+from detectors.again import Again
 from detectors.bounds import is_unknown_session
 from detectors.cycles import Cycles, Laps
 from detectors.effects import Effects, says_failure
@@ -70,6 +72,7 @@ from detectors.rows import Row
 from detectors.scope import Recent
 from detectors.signature import Names, call_of, hash64, identifiers
 from detectors.streaks import SPANS_KEPT, Mark, Reported, Spent, Streak
+from detectors.tool_role import takes_program
 from detectors.tuning import Tuned
 
 if TYPE_CHECKING:
@@ -113,7 +116,8 @@ class DoomLoopConfig:
     whatever others change in between, when every seventh turn or more is this call; `recurring` on a look or
     a long answer that stays the same; one less when every second turn is it; critical at twice as many.
     `stale`: a warning on calls in a row, of any order, that bring what they brought before; critical at twice
-    as many.
+    as many. `again`: a warning when so many of the latest `again_within` calls of a shell or database were
+    made before, and nothing was changed since; critical at twice as many in one row.
     `ranged_reads`: a warning on reads in a row of what was read before, critical at twice as many.
     `failing_rounds`: a warning on a check that says the same failure, the first included, with a successful
     change before each; `rounds` when its output tells neither failure nor success; critical at twice as many.
@@ -145,6 +149,8 @@ class DoomLoopConfig:
     recurring_errors: int = 5
     recurring: int = 6
     stale: int = 8
+    again: int = 3
+    again_within: int = 5
     window: int = 30
     calls_kept: int = 48
     seen_kept: int = 256
@@ -173,7 +179,8 @@ class DoomLoop:
 
     def _clear_all(self) -> None:
         self._streaks = Recent[int, Streak](self._config.calls_kept)
-        self._seen = Recent[int, bool](self._config.seen_kept)
+        self._seen = Recent[int, int](self._config.seen_kept)
+        self._again = Again()
         self._incomplete = Recent[str, bool](self._config.calls_kept)
         self._spent = Spent()
         self._runs: deque[str] = deque(maxlen=_RUNS_KEPT)
@@ -244,14 +251,15 @@ class DoomLoop:
             elif present.information == streak.information:
                 _prepend(streak, present)
         for key in past._seen:
-            self._seen.put(key, value=True)
+            self._seen.put(key, -1)
         self._runs.extendleft(run for run in past._runs if run not in self._runs)
 
     def snapshot(self) -> Json:
         """All state, as JSON: hashes, counters, step and span ids."""
         return {
             "streaks": [[signature, streak.json()] for signature, streak in self._streaks.items()],
-            "seen": list(self._seen),
+            "seen": [[key, era] for key, era in self._seen.items()],
+            "again": self._again.json(),
             "incomplete": list(self._incomplete),
             "spent": list(self._spent),
             "runs": list(self._runs),
@@ -274,8 +282,9 @@ class DoomLoop:
         saved: Any = state
         for signature, streak in saved["streaks"]:
             self._streaks.put(signature, Streak.load(streak))
-        for key in saved["seen"]:
-            self._seen.put(key, value=True)
+        for key, era in saved["seen"]:
+            self._seen.put(key, era)
+        self._again = Again.load(saved["again"])
         for step_id in saved["incomplete"]:
             self._incomplete.put(step_id, value=True)
         self._spent = Spent(*saved["spent"])
@@ -319,6 +328,7 @@ class DoomLoop:
         self._cycles.clear()
         self._recurrences.clear()
         self._stale.end()
+        self._again.clear()
 
     def _settle(self) -> None:
         """Something changed: streaks end here. A cycle does not, whose first lap is made of such changes."""
@@ -354,7 +364,25 @@ class DoomLoop:
         self._ids = identifiers(now.body) if now.body else ()
         findings = [*self._cycle(now), *self._sweep(now, reading.names), *self._outcome(now)]
         findings.extend(self._repeat(now, streak) if streak is not None else self._begin(now))
-        return findings or self._recur(now, streak) or self._nothing_new(now, streak)
+        often = self._again_in(now)
+        return findings or self._recur(now, streak) or self._nothing_new(now, streak) or often
+
+    def _again_in(self, now: Occurrence) -> Sequence[Finding]:
+        """Say when most of the latest calls had been made before, and nothing was changed since."""
+        if now.role in _STEERED or now.flags & (DENIED | NOOP | NO_RESULT):
+            return ()
+        if not takes_program(now.step.tool or "", now.step.arguments):
+            return ()
+        counts = now.again and not now.flags & RETURNED and not patience_of(now) & (WAITING | TRANSIENT)
+        again, config = self._again, self._config
+        signature = now.call.signature if counts else 0
+        count = again.call(signature, self._pacing.attempt, config.again_within)
+        if signature:
+            again.row.add_mark(now.mark, self._spent)
+        if count < config.again:
+            return ()
+        summary = f"{count} of the latest {config.again_within} calls had been made before, the same results"
+        return self._say_row("again", now, again.row, (config.again, 2 * config.again), summary)
 
     def _overlook_random_ids(self, reading: Reading, now: Occurrence, streak: Streak | None) -> None:
         """Take a result for the one before when only tokens that look random differ, back to back.
@@ -414,10 +442,16 @@ class DoomLoop:
     def _end_or_keep(self, now: Occurrence, streak: Streak | None) -> Streak | None:
         """End what this call ends: all streaks, its own, or none; return its own if that goes on."""
         key = key_of(now)
-        novel = now.novel = self._seen.touch(key) is None
+        era = self._again.era
+        seen = self._seen.touch(key)
+        novel = now.novel = seen is None
+        now.again = seen == era
         if novel:
-            self._seen.put(key, value=True)
             self._stale.end()
+            if now.role is Role.CHANGE and not now.flags & (FAILED | DENIED | NOOP):
+                self._again.era = era = era + 1
+        if not now.again:
+            self._seen.put(key, era)
         if streak is not None and streak.information != now.information:
             if now.call.known:
                 if not novel:

@@ -50,6 +50,8 @@ _PLACE: Final = re.compile(
 _PATH: Final = re.compile(r"(?<![\w.~-])[\w.~-]*+(?:/[\w.~-]++)++/?")
 # What reads like an identifier: no word of a language has such marks, or digits.
 _IDENTIFIER: Final = re.compile(r"(?<![\w@.-])[a-z]++(?:[-_.@\d][a-z]*+)+(?<=\w)")
+# A parameter's name with digits is a value that somebody chose: `customfield_10016`.
+_GUESSED: Final = re.compile(r"[a-z].*\d{2}")
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)*")
 _COUNTED: Final = re.compile(
     r"(\d+) (?:[a-z]+ )?(?:errors?|fail\w*|problems?|violations?|missing|conflicts?|mismatch\w*|issues?"
@@ -184,12 +186,14 @@ def _messages(value: Json, depth: int) -> Iterator[str]:
 
 
 def _values(arguments: Json) -> Iterator[str]:
-    """The texts among the arguments that are long enough to stand for themselves."""
+    """The texts among the arguments that stand for themselves: long enough, or names with numbers in them."""
     if isinstance(arguments, str):
         if len(arguments) >= _VALUE_CHARS:
             yield arguments
     elif isinstance(arguments, Mapping):
-        for value in arguments.values():
+        for name, value in arguments.items():
+            if _GUESSED.search(name) is not None:
+                yield name
             yield from _values(value)
     elif isinstance(arguments, list):
         for value in arguments:

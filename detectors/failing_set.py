@@ -32,7 +32,8 @@ _NAMED: Final = re.compile(
 class FailingSet:
     """What fails (`signature`, 64 bits), how many do (`wrong`) of how many (`total`); None: not told.
 
-    `text` is 64 bits of the whole text without clocks. Two with other texts are equal: the same fails.
+    `text` is 64 bits of the whole text without clocks and layout. Two with other texts are equal: the same
+    fails.
     """
 
     signature: int
@@ -63,7 +64,7 @@ def failing_set_in(text: str) -> FailingSet:
     right = _sum([(found, "") for found in _RIGHT.findall(text)])
     ran = _sum([(found, "") for found in _RAN.findall(text)])
     total = ran if right is None else right + (wrong or 0)
-    whole = information(text)
+    whole = information(" ".join(text.split()))
     signature = hash64("\x1e".join(sorted(names))) if names else whole
     return FailingSet(signature, wrong, total, whole)
 

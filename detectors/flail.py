@@ -1,9 +1,10 @@
 """Flail: one thing is tried with ever other arguments, and nothing is learned from it.
 
-Three shapes. *Same error*: attempts of one tool with differing arguments that fail in one family of errors
-(`detectors.error_family`), without a success or a diagnosis in between. *No news*: queries reworded or
-numbers moved a little, and the same information or nothing each time, reported as a success. *No effect*:
-edits that differ, and the same things fail after each of them (`detectors.rounds`).
+Five shapes. *Same error*: attempts of one tool with differing arguments that fail in one family of errors
+(`detectors.error_family`), without a success or a diagnosis in between. *Often*: the same whatever works in
+between, in many of the latest attempts. *Echo*: commands of which each prints the same. *No news*: queries
+reworded or numbers moved a little, and the same information or nothing each time, reported as a success.
+*No effect*: edits that differ, and the same things fail after each of them (`detectors.rounds`).
 
 A diagnosis is a successful call of any other sort that brings information not seen before in the scope, or
 changes something; what follows it is counted anew. Many attempts at the same error are flail whatever lies
@@ -25,21 +26,24 @@ from typing import TYPE_CHECKING, Any, Final
 from collector.step import Kind, Outcome
 from detectors.bounds import is_unknown_session
 from detectors.churn import Churn
+from detectors.echoes import Echoes
 from detectors.edit_rounds import EditRounds, RoundLimits, limit_of
 from detectors.learned import goes_away, is_answer, is_empty, is_invented, teaches_nothing
 from detectors.pacing import Pacing
 from detectors.perturbations import Perturbed, Tries
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.role import Role
+from detectors.rows import told
 from detectors.scope import Recent
 from detectors.streaks import Mark, Reported, Spent
-from detectors.tool_role import role_of_name
+from detectors.tool_role import role_of_name, takes_program
 from detectors.tuning import Tuned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from collector.step import Json, Step
+    from detectors.error_family import Family
     from detectors.reading import Reading
     from detectors.rounds import Rounds
 
@@ -63,8 +67,11 @@ class FlailConfig:
     Counts are attempts with differing arguments unless said otherwise.
 
     `errors`: a warning on one error family, with nothing learned in between. `transient_errors`: the same for
-    errors that may go away by themselves. `errors_in_all`: a warning whatever lies in between. `variants`: a
-    warning on reworded queries without news. `rounds`: a warning on edits without effect, in rounds;
+    errors that may go away by themselves. `errors_in_all`: a warning whatever lies in between. `often`: a
+    warning on so many of one family within `often_within` attempts, successes in between or not; of the very
+    same error within `verbatim_within`, `often_programs` in a shell and `often_statements` in a database.
+    `variants`: a warning on reworded queries without news; `nothings` when they share no words, back to back.
+    `echoes`: a warning on other commands with one output. `rounds`: a warning on edits without effect;
     `rounds_with_looks` when the agent looked at something new in between; `verbatim` and
     `verbatim_with_looks` the same when the run says the very same each time; `unchanged` when the run does
     not fail and says the same each time. `perturbations`: critical from here on, when less than `hit_rate`
@@ -77,10 +84,17 @@ class FlailConfig:
     errors: int = 4
     transient_errors: int = 6
     errors_in_all: int = 5
+    often: int = 5
+    often_programs: int = 4
+    often_statements: int = 3
+    often_within: int = 12
+    verbatim_within: int = 8
     variants: int = 6
+    nothings: int = 8
+    echoes: int = 3
     rounds: int = 5
     rounds_with_looks: int = 8
-    verbatim: int = 4
+    verbatim: int = 3
     verbatim_with_looks: int = 6
     unchanged: int = 10
     perturbations: int = 6
@@ -115,8 +129,10 @@ class Flail:
     def _clear(self) -> None:
         kept = self._tuned.base.streaks_kept
         self._errors = Recent[str, Perturbed](kept)
+        self._often = Recent[str, Perturbed](kept)
         self._variants = Recent[str, Perturbed](kept)
         self._rounds = EditRounds(kept)
+        self._echoes = Echoes()
         self._tries = Recent[str, Tries](_TOOLS_KEPT)
         self._seen = Recent[int, bool](_SEEN_KEPT)
         self._runs: deque[str] = deque(maxlen=_RUNS_KEPT)
@@ -142,8 +158,10 @@ class Flail:
         """All state, as JSON: hashes, counters, ids, and short excerpts of arguments."""
         return {
             "errors": [[key, streak.json()] for key, streak in self._errors.items()],
+            "often": [[key, streak.json()] for key, streak in self._often.items()],
             "variants": [[key, streak.json()] for key, streak in self._variants.items()],
             "rounds": self._rounds.json(),
+            "echoes": self._echoes.json(),
             "tries": [[tool, tries.failing, list(tries.outcomes)] for tool, tries in self._tries.items()],
             "seen": list(self._seen),
             "runs": list(self._runs),
@@ -157,9 +175,12 @@ class Flail:
         saved: Any = state
         for key, streak in saved["errors"]:
             self._errors.put(key, Perturbed.load(streak))
+        for key, streak in saved["often"]:
+            self._often.put(key, Perturbed.load(streak))
         for key, streak in saved["variants"]:
             self._variants.put(key, Perturbed.load(streak))
         self._rounds.restore(saved["rounds"])
+        self._echoes = Echoes.load(saved["echoes"])
         for tool, failing, outcomes in saved["tries"]:
             self._tries.put(tool, Tries(failing, list(outcomes)))
         for key in saved["seen"]:
@@ -182,8 +203,10 @@ class Flail:
     def _forget(self) -> None:
         """A new beginning."""
         self._errors.clear()
+        self._often.clear()
         self._variants.clear()
         self._rounds.forget()
+        self._echoes.clear()
         self._tries.clear()
         self._seen.clear()
 
@@ -237,8 +260,31 @@ class Flail:
         if unsettled is not None:
             return self._no_effect(reading, unsettled)
         if not novel and role is not Role.POLL:
-            return self._uninformed(reading, f"{tool}\x1f{information:x}", nothing=False)
-        return ()
+            found = self._uninformed(reading, f"{tool}\x1f{information:x}", nothing=False)
+            if found:
+                return found
+        return self._echo(reading)
+
+    def _echo(self, reading: Reading) -> Sequence[Finding]:
+        """Say when a program says the same whatever way it is called, be it a change or not."""
+        if reading.role is Role.POLL or not self._echoes.hear(reading, self._spent):
+            return ()
+        row, limit = self._echoes.row, self._config.echoes
+        step = reading.step
+        if row.count < limit or not takes_program(step.tool or "", step.arguments):
+            return ()
+        if not row.reported.due(_ALARM, row.count):
+            return ()
+        summary = f"{step.tool}: {row.count} other commands in a row, the same output each time"
+        evidence: dict[str, Json] = {
+            "rule": "echo",
+            "count": row.count,
+            "threshold": limit,
+            "operation": reading.operation,
+            "hit_rate": 0.0,
+        }
+        evidence |= self._common(reading, row.onset)
+        return [told(RULE, row, step, summary, evidence)]
 
     def _learned(self, tool: str, role: Role) -> None:
         """A success of the tool ends its streaks; of a shell only what is no mere look; others begin anew."""
@@ -280,7 +326,41 @@ class Flail:
             tries.add(hit=hit)
         self._place(streak)
         streak.add(call.signature, step.arguments, Mark.of(step))
-        return [*found, *self._judge_errors(reading, streak, tries)]
+        found = [*found, *self._judge_errors(reading, streak, tries)]
+        return [*found, *self._judge_often(reading, family, streak)]
+
+    def _judge_often(self, reading: Reading, family: Family, streak: Perturbed) -> Sequence[Finding]:
+        """Say when a tool meets one error again and again, whatever works in between.
+
+        Of a tool that takes a program (a shell, a database) it has to be the very same error of one program.
+        """
+        step, tool = reading.step, reading.step.tool or ""
+        verbatim = takes_program(tool, step.arguments)
+        if not family.specific or goes_away(reading):
+            return ()
+        key = f"{reading.operation}\x1f{reading.information}" if verbatim else f"{tool}\x1f{family.hash:x}"
+        often = self._streak(self._often, key, step)
+        if often.names_more(family.named, family.amount) and not verbatim:
+            often.turns, often.tried = [], []
+        self._place(often)
+        often.template = streak.template
+        often.add(reading.call.signature, step.arguments, Mark.of(step))
+        limit, turns = self._often_limits(tool, verbatim=verbatim)
+        count = often.within(turns)
+        if count < limit or len(often.tried) == 1 or streak.reported.rank >= _ALARM:
+            return ()
+        what = often.template[:80]
+        summary = f"{tool}: the same error {count} times in {turns} calls, whatever worked in between: {what}"
+        more: dict[str, Json] = {"rule": "often", "threshold": limit, "error": often.template}
+        return self._say(reading, often, (_ALARM, often.count), summary, more)
+
+    def _often_limits(self, tool: str, *, verbatim: bool) -> tuple[int, int]:
+        """How often one error of a tool is an alarm, and within how many attempts."""
+        config = self._config
+        if not verbatim:
+            return config.often, config.often_within
+        programs = role_of_name(tool) is None
+        return (config.often_programs if programs else config.often_statements), config.verbatim_within
 
     def _judge_errors(self, reading: Reading, streak: Perturbed, tries: Tries) -> Sequence[Finding]:
         config, distinct = self._config, len(streak.since)
@@ -312,15 +392,21 @@ class Flail:
         streak = self._streak(self._variants, key, step)
         if streak.count and streak.attempt == self._pacing.attempt:
             return ()
+        if nothing and takes_program(step.tool or "", step.arguments):
+            if streak.template != reading.operation or streak.turn != self._pacing.turn - 1:
+                streak.row, streak.template = 0, reading.operation
+            streak.row += 1
         near = not streak.count or call.signature in streak.since or streak.churn.is_variant(step.arguments)
         self._place(streak)
         if not near:
             streak.churn.add(step.arguments)
+        if not near and streak.row < self._config.nothings:
             return ()
         streak.add(call.signature, step.arguments, Mark.of(step))
         # Of an information that is there again, the first that brought it was not kept.
         count, distinct = streak.count + (not nothing), len(streak.since) + (not nothing)
-        if count < self._config.variants or distinct * 2 < self._config.variants:
+        few = count < self._config.variants or distinct * 2 < self._config.variants
+        if few and streak.row < self._config.nothings:
             return ()
         what = "nothing found" if nothing else "the same result"
         summary = f"{step.tool}: asked {count} times in other words, {what} each time"

@@ -38,6 +38,9 @@ _NO_SUCH_TOOL: Final = re.compile(
     r"\b(?:not found|does not exist|is not (?:available|registered|known|defined))"
 )
 _COORDINATES: Final = words("x y coordinate coordinates position")
+_EMPTY_OBJECT: Final = re.compile(
+    r"""\{\s*(?:"[^"]{1,40}"\s*:\s*(?:\[\s*\]|\{\s*\}|null|0|""|false)\s*(?:,\s*|(?=\})))+\}$"""
+)
 _EMPTY: Final = re.compile(
     r"(?i)[\W_]*(?:null|none|nil|empty|undefined|n/?a)?[\W_]*$"
     r"|.*\b(?:no|0|zero|not any|nothing|without)\b[^.\n]{0,40}\b(?:match\w*|results?|rows?|records?"
@@ -51,10 +54,15 @@ def is_empty(body: str | None) -> bool:
 
     >>> [is_empty(text) for text in ("[]", "no matches", "Found 0 results for 'x'", "Error: not found")]
     [True, True, True, False]
+    >>> is_empty('{"hits": [], "total": 0}'), is_empty('{"hits": [7], "next": null}')
+    (True, False)
     """
     if body is None or len(body) > _EMPTY_CHARS or is_error(body):
         return False
-    return _EMPTY.match(body.strip()) is not None
+    text = body.strip()
+    if text[:1] == "{" and _EMPTY_OBJECT.match(text) is not None and ("[" in text or "null" in text):
+        return True
+    return _EMPTY.match(text) is not None
 
 
 def teaches_nothing(reading: Reading, *, nothing: bool) -> bool:

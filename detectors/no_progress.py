@@ -271,9 +271,9 @@ class NoProgress:
         if signature == latest.signature and row.count == 1:
             return ()
         sketch = Sketch.of(words, body)
-        if latest.information != reading.information and latest.sketch and not latest.sketch.like(sketch):
+        if latest.information != reading.information and not latest.like(sketch):
             row.end()
-        self._latest = Latest(tool, signature, reading.information, head, sketch)
+        self._latest = Latest(tool, signature, reading.information, head, sketch, latest.sketch)
         row.add(step, before)
         summary = f"{step.tool}: asked in other words {row.count} times, the same answer each time"
         return self._say("rewording", row, step, config.rewordings, summary)

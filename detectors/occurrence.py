@@ -39,7 +39,8 @@ _COMPOUND = re.compile(r"\n|\\n|&&|;")
 class Occurrence:
     """One tool call as it is judged. `information` stands for `body`, None when that was not recorded.
 
-    `novel`: the call never brought that before, as far as is known.
+    `novel`: the call never brought that before, as far as is known. `again`: it did, and nothing that was new
+    has changed anything since.
     """
 
     step: Step
@@ -50,6 +51,7 @@ class Occurrence:
     information: int
     mark: Mark
     novel: bool = False
+    again: bool = False
 
 
 def occurrence_of(reading: Reading) -> Occurrence:

@@ -39,7 +39,8 @@ class Perturbed:
 
     `tried` holds the distinct calls of the streak and `count` its attempts; `since` and `recent` are the same
     since the last diagnosis or new information. `named` is what the error named so far, `low` the fewest
-    things that it counted. `attempt` and `turn` are the place of the latest one.
+    things that it counted. `attempt` and `turn` are the place of the latest one, `turns` those of the latest
+    few; `row` is how many came back to back, of whatever arguments.
     """
 
     first: Mark
@@ -54,6 +55,8 @@ class Perturbed:
     named: list[int] = field(default_factory=list)
     low: int | None = None
     template: str = ""
+    row: int = 0
+    turns: list[int] = field(default_factory=list)
     spans: list[str] = field(default_factory=list)
     reported: Reported = field(default_factory=Reported)
 
@@ -80,6 +83,12 @@ class Perturbed:
         if len(self.spans) > SPANS_KEPT:
             del self.spans[SPANS_KEPT // 2]
 
+    def within(self, turns: int) -> int:
+        """How many of the latest attempts lie within so many turns, up to the latest; take that one in."""
+        kept = [turn for turn in self.turns if self.turn - turn < turns][-TRIES_KEPT:]
+        self.turns = [*kept, self.turn]
+        return len(self.turns)
+
     def begin_anew(self) -> None:
         """Something was learned: what follows is counted from here."""
         self.since = []
@@ -100,6 +109,8 @@ class Perturbed:
             list(self.named),
             self.low,
             self.template,
+            self.row,
+            list(self.turns),
             list(self.spans),
             [self.reported.rank, self.reported.next_count, self.reported.revision],
         ]
@@ -114,10 +125,14 @@ class Perturbed:
             state[3],
             Churn.load(state[4]),
             list(state[5]),
-            *state[6:8],
+            state[6],
+            state[7],
             list(state[8]),
             list(state[9]),
-            *state[10:12],
-            list(state[12]),
-            Reported(*state[13]),
+            state[10],
+            state[11],
+            state[12],
+            list(state[13]),
+            list(state[14]),
+            Reported(*state[15]),
         )

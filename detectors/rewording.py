@@ -71,23 +71,37 @@ def alike(one: tuple[int, ...], other: tuple[int, ...]) -> float:
 
 @dataclass(slots=True)
 class Latest:
-    """The latest result of a row of calls of one tool, to compare the next one with."""
+    """The latest result of a row of calls of one tool, to compare the next one with, and the one before it.
+
+    What is read off a screen comes out otherwise now and then; one such reading is no other answer.
+    """
 
     tool: str = ""
     signature: int = 0
     information: int = 0
     head: int = 0
     sketch: Sketch | None = None
+    before: Sketch | None = None
+
+    def like(self, sketch: Sketch) -> bool:
+        """Tell whether a result says nearly the same as the latest or the one before; so do those unread."""
+        if self.sketch is None or self.sketch.like(sketch):
+            return True
+        return self.before is not None and self.before.like(sketch)
 
     def json(self) -> Json:
         """What is kept, for a checkpoint."""
-        sketch = self.sketch
-        told: Json = [list(sketch.words), list(sketch.numbers)] if sketch is not None else None
-        return [self.tool, self.signature, self.information, self.head, told]
+        told: list[Json] = [
+            [list(sketch.words), list(sketch.numbers)] if sketch is not None else None
+            for sketch in (self.sketch, self.before)
+        ]
+        return [self.tool, self.signature, self.information, self.head, *told]
 
     @staticmethod
     def load(state: Any) -> Latest:  # noqa: ANN401 - JSON that `json` wrote
         """Read what `json` wrote."""
-        tool, signature, information, head, told = state
-        sketch = Sketch(tuple(told[0]), tuple(told[1])) if told is not None else None
-        return Latest(tool, signature, information, head, sketch)
+        *call, latest, before = state
+        sketches = [
+            Sketch(tuple(told[0]), tuple(told[1])) if told is not None else None for told in (latest, before)
+        ]
+        return Latest(*call, *sketches)

@@ -54,6 +54,10 @@ _LOOKS = words(
 # Notes that an agent takes for itself (todo, plan) change nothing out there.
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _OPERATIONS = ("action", "command", "op", "operation", "method", "mode")
+_PROGRAMS = ("query", "sql", "statement", "code", "script", "command", "cmd")
+_STATEMENT = re.compile(
+    r"(?i)\s*(?:select|with|insert|update|delete|show|desc(?:ribe)?|explain|create|alter|match)\b"
+)
 _COMMANDS = ("command", "cmd", "script", "code", "chars", "input")
 
 
@@ -91,6 +95,25 @@ def role_of_name(tool: str) -> Role | None:
     if found & _SHELLS:
         return None
     return verb or Role.OTHER
+
+
+def takes_program(tool: str, arguments: Json) -> bool:
+    """Whether a tool takes a text in a language of its own, with which all can be done: shells, databases.
+
+    >>> takes_program("bash", {"command": "ls"}), takes_program("run_query", {"sql": "select 1"})
+    (True, True)
+    >>> takes_program("search", {"query": "till totals"}), takes_program("read_file", {"path": "a b.txt"})
+    (False, False)
+    """
+    if role_of_name(tool) is None:
+        return True
+    if not isinstance(arguments, Mapping):
+        return False
+    for name in _PROGRAMS:
+        value = arguments.get(name)
+        if isinstance(value, str) and (name != "query" or _STATEMENT.match(value) is not None):
+            return " " in value
+    return False
 
 
 def role_of(tool: str, arguments: Json) -> Role:

@@ -15,8 +15,9 @@ EMPTY = '{"resourceSpans":[]}'
 def test_a_person_sees_what_is_stuck_and_how_many_in_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert analyze([CAPTURES / "agno"], "table", None, Settings()) == 0
     seen = " ".join(capsys.readouterr().out.split())
-    assert "critical 6 fetch_page: same call, same error 6 times" in seen
-    assert "doom_loop, ops_agent, session sess-agno-1" in seen
+    # What began as a doom loop of one tool has become a storm upon its server: the later one is told.
+    assert "critical 6 example.invalid: asked 6 times through unavailable errors" in seen
+    assert "retry_storm, ops_agent, session sess-agno-1" in seen
     assert seen.endswith("info")
 
 
