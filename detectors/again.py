@@ -18,13 +18,15 @@ class Again:
     """The latest attempts of one scope: the signature of each that had been made before, 0 of all others.
 
     `era` counts the changes that were new; the owner keeps with each call the era in which it was made.
+    `recorded` tells that results are recorded here at all: then one that is missing was empty.
     `row` are the calls that were made again while there are any among the latest.
     """
 
-    __slots__ = ("_attempt", "_latest", "era", "row")
+    __slots__ = ("_attempt", "_latest", "era", "recorded", "row")
 
     def __init__(self) -> None:
         self.era = 0
+        self.recorded = False
         self.row = Row()
         self._latest: deque[int] = deque(maxlen=_KEPT)
         self._attempt = -1
@@ -54,13 +56,13 @@ class Again:
 
     def json(self) -> Json:
         """What is kept, for a checkpoint."""
-        return [self.era, list(self._latest), self._attempt, self.row.json()]
+        return [self.era, list(self._latest), self._attempt, self.recorded, self.row.json()]
 
     @staticmethod
     def load(state: Any) -> Again:  # noqa: ANN401 - JSON that `json` wrote
         """Read what `json` wrote."""
         again = Again()
-        again.era, latest, again._attempt, row = state
+        again.era, latest, again._attempt, again.recorded, row = state
         again._latest.extend(latest)
         again.row = Row.load(row)
         return again

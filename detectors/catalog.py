@@ -21,7 +21,8 @@ from detectors.dependency_missed import DependencyMissed, DependencyMissedConfig
 from detectors.doom_loop import DoomLoop, DoomLoopConfig
 from detectors.duplicate_side_effect import DuplicateSideEffect, DuplicateSideEffectConfig
 from detectors.engine import DetectorFactory
-from detectors.flail import Flail, FlailConfig
+from detectors.flail import Flail
+from detectors.flail_config import FlailConfig
 from detectors.fleet_storm import FleetStorm, FleetStormConfig
 from detectors.hallucinated_call import HallucinatedCall, HallucinatedCallConfig
 from detectors.keys import Key, by_agent, by_service_agent, by_session, by_target, by_tool

@@ -369,7 +369,10 @@ class DoomLoop:
 
     def _again_in(self, now: Occurrence) -> Sequence[Finding]:
         """Say when most of the latest calls had been made before, and nothing was changed since."""
-        if now.role in _STEERED or now.flags & (DENIED | NOOP | NO_RESULT):
+        if now.role in _STEERED or now.flags & (DENIED | NOOP | NO_ARGUMENTS):
+            return ()
+        self._again.recorded |= now.body is not None
+        if now.body is None and not self._again.recorded:
             return ()
         if not takes_program(now.step.tool or "", now.step.arguments):
             return ()

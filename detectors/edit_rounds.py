@@ -23,7 +23,7 @@ _UNCHANGED: Final = "="
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """How many rounds are an alarm; see `detectors.flail.FlailConfig`."""
+    """How many rounds are an alarm; see `detectors.flail_config.FlailConfig`."""
 
     rounds: int
     rounds_with_looks: int

@@ -18,9 +18,7 @@ Source: issue 3; field reports on flailing agents (one parameter at a time witho
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from collector.step import Kind, Outcome
@@ -28,6 +26,7 @@ from detectors.bounds import is_unknown_session
 from detectors.churn import Churn
 from detectors.echoes import Echoes
 from detectors.edit_rounds import EditRounds, RoundLimits, limit_of
+from detectors.flail_config import FlailConfig
 from detectors.learned import goes_away, is_answer, is_empty, is_invented, teaches_nothing
 from detectors.pacing import Pacing
 from detectors.perturbations import Perturbed, Tries
@@ -58,61 +57,6 @@ _SHOWN_PARAMETERS: Final = 3
 _LONG_LINES: Final = 4
 _NO_TOOL: Final = "\x1fno such tool"
 _ASIDE = (Role.WAIT, Role.THINK)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlailConfig:
-    """Thresholds of the detector, by the names that the configuration uses.
-
-    Counts are attempts with differing arguments unless said otherwise.
-
-    `errors`: a warning on one error family, with nothing learned in between. `transient_errors`: the same for
-    errors that may go away by themselves. `errors_in_all`: a warning whatever lies in between. `often`: a
-    warning on so many of one family within `often_within` attempts, successes in between or not; of the very
-    same error within `verbatim_within`, `often_programs` in a shell and `often_statements` in a database.
-    `variants`: a warning on reworded queries without news; `nothings` when they share no words, back to back.
-    `echoes`: a warning on other commands with one output. `rounds`: a warning on edits without effect;
-    `rounds_with_looks` when the agent looked at something new in between; `verbatim` and
-    `verbatim_with_looks` the same when the run says the very same each time; `unchanged` when the run does
-    not fail and says the same each time. `perturbations`: critical from here on, when less than `hit_rate`
-    (0 to 1) of the tool's latest perturbations were hits. `gap`: attempts further apart than this many
-    attempts of other sorts are no streak. `patience_s`: a pause after which everything starts anew, in
-    seconds. `streaks_kept`: bound of the state. `shadow`: findings are recorded only.
-    """
-
-    shadow: bool = False
-    errors: int = 4
-    transient_errors: int = 6
-    errors_in_all: int = 5
-    often: int = 5
-    often_programs: int = 4
-    often_statements: int = 3
-    often_within: int = 12
-    verbatim_within: int = 8
-    variants: int = 6
-    nothings: int = 8
-    echoes: int = 3
-    rounds: int = 5
-    rounds_with_looks: int = 8
-    verbatim: int = 3
-    verbatim_with_looks: int = 6
-    unchanged: int = 10
-    perturbations: int = 6
-    hit_rate: float = 0.3
-    gap: int = 12
-    streaks_kept: int = 8
-    patience_s: float = 600.0
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name == "hit_rate":
-                if not 0 < value <= 1:
-                    raise ValueError(f"{KIND}.hit_rate must be more than 0 and at most 1, not {value!r}")
-            elif isinstance(field.default, float) and not value > 0:  # nan is not, either
-                raise ValueError(f"{KIND}.{field.name} must be more than 0 seconds, not {value!r}")
-            elif isinstance(field.default, int) and not isinstance(field.default, bool) and value < 2:  # noqa: PLR2004 - one attempt varies nothing
-                raise ValueError(f"{KIND}.{field.name} must be at least 2, not {value!r}")
 
 
 _DEFAULTS = Tuned(FlailConfig())
@@ -224,11 +168,14 @@ class Flail:
         if role in _ASIDE or step.outcome is Outcome.DENIED:
             return ()
         self._config = self._tuned.of(step.tool)
+        echo = self._echo(reading)
         if not reading.failed and is_empty(reading.body):
-            return self._uninformed(reading, f"{step.tool}\x1fempty", nothing=True)
-        if reading.failed or (reading.soft is not None and not self._goes_on(reading)):
-            return self._failure(reading)
-        return self._success(reading)
+            found = self._uninformed(reading, f"{step.tool}\x1fempty", nothing=True)
+        elif reading.failed or (reading.soft is not None and not self._goes_on(reading)):
+            found = self._failure(reading)
+        else:
+            found = self._success(reading)
+        return found or echo
 
     def _goes_on(self, reading: Reading) -> bool:
         """Whether a success that reads as an error has more to say, and not what was said before."""
@@ -260,30 +207,27 @@ class Flail:
         if unsettled is not None:
             return self._no_effect(reading, unsettled)
         if not novel and role is not Role.POLL:
-            found = self._uninformed(reading, f"{tool}\x1f{information:x}", nothing=False)
-            if found:
-                return found
-        return self._echo(reading)
+            return self._uninformed(reading, f"{tool}\x1f{information:x}", nothing=False)
+        return ()
 
     def _echo(self, reading: Reading) -> Sequence[Finding]:
-        """Say when a program says the same whatever way it is called, be it a change or not."""
-        if reading.role is Role.POLL or not self._echoes.hear(reading, self._spent):
+        """Say when a program says the same, or nothing, whatever way it is called."""
+        row, config, step = self._echoes.hear(reading, self._spent), self._config, reading.step
+        if row is None:
             return ()
-        row, limit = self._echoes.row, self._config.echoes
-        step = reading.step
-        if row.count < limit or not takes_program(step.tool or "", step.arguments):
+        blank = row is self._echoes.blanks
+        limit, what = (config.blanks, "nothing") if blank else (config.echoes, "the same output")
+        if row.count < limit or not row.reported.due(_ALARM, row.count):
             return ()
-        if not row.reported.due(_ALARM, row.count):
-            return ()
-        summary = f"{step.tool}: {row.count} other commands in a row, the same output each time"
         evidence: dict[str, Json] = {
-            "rule": "echo",
+            "rule": "blank" if blank else "echo",
             "count": row.count,
             "threshold": limit,
             "operation": reading.operation,
             "hit_rate": 0.0,
         }
         evidence |= self._common(reading, row.onset)
+        summary = f"{step.tool}: {row.count} other commands in a row, {what} each time: {reading.operation}"
         return [told(RULE, row, step, summary, evidence)]
 
     def _learned(self, tool: str, role: Role) -> None:
@@ -344,11 +288,12 @@ class Flail:
             often.turns, often.tried = [], []
         self._place(often)
         often.template = streak.template
-        often.add(reading.call.signature, step.arguments, Mark.of(step))
+        often.add(reading.call.signature, None, Mark.of(step))
         limit, turns = self._often_limits(tool, verbatim=verbatim)
         count = often.within(turns)
         if count < limit or len(often.tried) == 1 or streak.reported.rank >= _ALARM:
             return ()
+        often.churn = streak.churn
         what = often.template[:80]
         summary = f"{tool}: the same error {count} times in {turns} calls, whatever worked in between: {what}"
         more: dict[str, Json] = {"rule": "often", "threshold": limit, "error": often.template}

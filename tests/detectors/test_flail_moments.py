@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from collector.step import Json, Outcome
 from detectors.churn import Churn
 from detectors.error_family import family_of
-from detectors.flail import Flail, FlailConfig
+from detectors.flail import Flail
+from detectors.flail_config import FlailConfig
 from detectors.protocol import Finding
 from detectors.tuning import Tuned
 from tests.detectors.stream import Stream, first, judged

@@ -67,16 +67,30 @@ def test_other_errors_of_a_database_are_no_such_thing() -> None:
     assert alarms(stream, "often") == []
 
 
-@pytest.mark.parametrize(("same_order", "at"), [(True, 5), (False, 5)])
-def test_other_options_and_the_same_lines_in_any_order(same_order: bool, at: int) -> None:  # noqa: FBT001 - a case
+@pytest.mark.parametrize("turned", [0, 1])
+def test_other_options_and_the_same_lines_in_any_order_are_seen_at_the_fourth(turned: int) -> None:
     lines = ["tar: Removing leading / from member names", "/var/log/apt/term.log", "/var/log/dpkg.log"]
     stream = Stream()
     for n, option in enumerate(("-P", "--no-anchored", "--no-unquote", "--transform s/a/b/", "-h")):
-        said = lines if same_order else lines[n % 3 :] + lines[: n % 3]
+        at = n * turned % 3
         command = f"find /var/log -name '*.log' -exec tar czf l.tgz {option} {{}} +"
-        stream.call("bash", {"command": command}, ok="\n".join(said))
-    found = [found_at for found_at in alarms(stream, "echo") if found_at]
-    assert found[:1] == [at - 1]
+        stream.call("bash", {"command": command}, ok="\n".join(lines[at:] + lines[:at]))
+    assert alarms(stream, "echo") == [4]
+
+
+@pytest.mark.parametrize(("recorded", "at"), [(True, [6]), (False, [])])
+def test_commands_that_print_nothing_are_seen_at_the_fifth_where_results_are_recorded(
+    recorded: bool,  # noqa: FBT001 - a case
+    at: list[int],
+) -> None:
+    stream = Stream().call("bash", {"command": "ls /workspace"}, ok="a.txt" if recorded else None)
+    for n in range(6):
+        stream.call("bash", {"command": f"find /workspace -mtime +{n} -exec mv -t / {{}} +"})
+    assert alarms(stream, "blank") == at
+    stream = Stream().call("bash", {"command": "ls /workspace"}, ok="a.txt")
+    for n in range(8):
+        stream.call("bash", {"command": f"mkdir -p /workspace/part{n}"}, ok="")
+    assert alarms(stream, "blank") == []
 
 
 def test_the_same_answer_of_a_tool_that_takes_no_program_is_no_echo() -> None:
