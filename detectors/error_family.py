@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HEAD_CHARS: Final = 420
 _TAIL_CHARS: Final = 180
+_SHELL_CHARS: Final = 300
 _VALUE_CHARS: Final = 3
 _VALUES_KEPT: Final = 32
 _NAMED_KEPT: Final = 8
@@ -31,6 +32,8 @@ _SUGGESTS: Final = re.compile(
     r"(?i)\W(?:similar|suggestions?|hints?|one of|(?:available|valid|known|possible)(?: \w+)?)\s*:"
     r"|\W(?:did you mean|perhaps you meant)\b"
 )
+# A shell begins its errors with the script, which is the command itself after `-c`, and the line.
+_SHELL_SAYS: Final = re.compile(r"(?m)^[^\n]{1,200}?: (?:-c: )?line \d{1,6}: ")
 # A key before a colon is JSON's, and more than a few words are prose: neither is a name.
 _QUOTED: Final = re.compile(
     r"""'[^'\s]{1,80}(?:\s[^'\s]{1,40}){0,3}'(?!:)|"[^"\s]{1,80}(?:\s[^"\s]{1,40}){0,3}"(?!:)|`[^`\n]{1,120}`"""
@@ -107,7 +110,10 @@ def family_of(text: str, arguments: Json = None) -> Family:
     >>> family_of("m2.ts(6,3): type mismatch (8 errors)").amount, family_of("exit code 1").specific
     (8, False)
     """
-    text = _ends(message_of(text))
+    text = message_of(text)
+    if ": line " in text[:_SHELL_CHARS]:
+        text = _SHELL_SAYS.sub("shell: ", text)
+    text = _ends(text)
     suggests = _SUGGESTS.search(text)
     if suggests is not None and suggests.start() > _VALUE_CHARS:
         text = text[: suggests.start()]
