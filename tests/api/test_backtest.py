@@ -190,19 +190,19 @@ def test_the_same_settings_change_nothing_and_make_the_stored_findings_again(
 def test_lower_thresholds_show_what_they_find_and_spare(
     lived: Lived, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    toml = "[detectors.doom_loop]\nerrors = 3\n"
+    toml = "[detectors.doom_loop]\nrepeated_errors = 2\nerrors = 3\n"
     result = tried(lived, tmp_path, capsys, toml)
     assert tried(lived, tmp_path, capsys, toml) == result
     differences = result["findings"]["differences"]
     assert [(each["changes"], each["now"]["call"], each["then"]["call"]) for each in differences] == [
+        (["earlier"], 3, 2),
         (["earlier"], 4, 3),
-        (["earlier"], 5, 4),
     ]
     assert of(result, "earlier") == [
-        ("dl-missing-param", "doom_loop", 3),
-        ("dl-edit-already-applied", "doom_loop", 4),
+        ("dl-missing-param", "doom_loop", 2),
+        ("dl-edit-already-applied", "doom_loop", 3),
     ]
-    assert result["settings"] == {"detectors.doom_loop.errors": 3}
+    assert result["settings"] == {"detectors.doom_loop.errors": 3, "detectors.doom_loop.repeated_errors": 2}
     now, then = result["stops"]["now"], result["stops"]["then"]
     assert (now["policy_assumed"], now["spared"]["calls"], then["spared"]["calls"]) == (True, 12, 14)
     assert then["spared"]["tokens"] is then["spared"]["usd"] is None
@@ -220,7 +220,7 @@ def test_a_detector_that_is_off_leaves_its_streaks_to_others(
     lived: Lived, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = tried(lived, tmp_path, capsys, "[detectors.doom_loop]\nenabled = false\n")
-    assert of(result, "vanished") == [("dl-separate-messages", "doom_loop", 5)]
+    assert of(result, "vanished") == [("dl-separate-messages", "doom_loop", 4)]
     assert of(result, "kind") == [
         ("dl-missing-param", "known_dead_call", 4),
         ("dl-edit-already-applied", "known_dead_call", 5),
@@ -255,7 +255,7 @@ def test_what_was_found_in_the_warm_up_does_not_count(
 
 @pytest.mark.store
 def test_a_person_reads_it_in_a_table(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "new.toml").write_text("[detectors.doom_loop]\nerrors = 3\n")
+    (tmp_path / "new.toml").write_text("[detectors.doom_loop]\nrepeated_errors = 2\nerrors = 3\n")
     monkeypatch.setenv("RECLOSER_CLICKHOUSE__PASSWORD", SECRET)
     arguments = ["--config", str(tmp_path / "new.toml"), "--clickhouse", str(lived.settings.clickhouse.url)]
     told = CliRunner().invoke(app, ["backtest", *arguments, "--window", WINDOW])
@@ -264,7 +264,7 @@ def test_a_person_reads_it_in_a_table(lived: Lived, tmp_path: Path, monkeypatch:
     assert "make 4 of 4 stored findings again." in words
     assert "doom_loop 3 3 - - 2 - - -" in words
     assert (
-        "dl-missing-param ReadFile 4 → 3 critical doom_loop: ReadFile: same call, same error 8 times" in words
+        "dl-missing-param ReadFile 3 → 2 critical doom_loop: ReadFile: same call, same error 8 times" in words
     )
     assert "then 4 14 14 not recorded not priced" in words
     assert "then: 4 runs stopped: 1 good, 3 not good, 0 not recorded" in words
