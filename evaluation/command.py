@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Final
 
 from evaluation.measuring import ALL, Measured, measure
-from evaluation.shared import BLIND, CASES, LABELS, ROOT, SETS, SHARED, TUNED
+from evaluation.shared import BLIND, CASES, FURTHER, LABELS, ROOT, SECOND, SETS, SHARED, TUNED
 from evaluation.short import briefly, shown
 
 REPORT: Final = ROOT / "docs" / "evaluation.md"
+ALONE: Final = (CASES, BLIND, SECOND, LABELS, FURTHER)
+"""What can be asked for besides the sets."""
 
 
 def _names(text: str) -> list[str]:
     names = [name for name in text.split(",") if name]
-    unknown = sorted(set(names) - {CASES, BLIND, LABELS, *SETS})
+    unknown = sorted(set(names) - {*ALONE, *SETS})
     if unknown:
         raise argparse.ArgumentTypeError(
-            f"unknown {', '.join(unknown)}; there are {CASES}, {BLIND}, {LABELS}, {', '.join(SETS)}"
+            f"unknown {', '.join(unknown)}; there are {', '.join((*ALONE, *SETS))}"
         )
     return names
 
@@ -33,7 +35,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only",
         type=_names,
-        help=f"of {CASES}, {BLIND}, {LABELS} and the sets, parted by commas: print, write nothing",
+        help=f"of {', '.join(ALONE)} and the sets, parted by commas: print, write nothing",
     )
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the large sets: print, write nothing"
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.only is None and not given.quick:
         measured = _report(given.out, given.workers)
     else:
-        names = given.only or [CASES, BLIND, LABELS, *SETS]
+        names = given.only or [*ALONE, *SETS]
         measured = measure(names, quick=given.quick, workers=given.workers, rules=False)
     print(briefly(measured))
     if given.show:
@@ -72,6 +74,6 @@ def _report(path: Path, workers: int) -> Measured:
 
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         errors = beside.submit(told)  # takes as long as all else
-        measured = measure([CASES, BLIND, LABELS, *SETS], quick=False, workers=workers)
+        measured = measure([*ALONE, *SETS], quick=False, workers=workers)
         write(measured, errors.result(), path)
     return measured

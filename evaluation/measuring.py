@@ -16,8 +16,10 @@ from evaluation.shared import (
     BLIND,
     CASES,
     ERRORS,
+    FURTHER,
     GROUPS,
     LABELS,
+    SECOND,
     SETS,
     Case,
     expanded,
@@ -47,7 +49,10 @@ five identical ones in a row."""
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured. `members`: ids by title of the group; `alarms`: by rule, `RECLOSER` first."""
+    """What was measured. `members`: ids by title of the group; `alarms`: by rule, `RECLOSER` first.
+
+    `blind` and `second`: cases written by people who had not read the detectors; `further`: labels of such.
+    """
 
     runs: pl.DataFrame
     findings: pl.DataFrame
@@ -57,6 +62,8 @@ class Measured:
     cases: list[Case] = field(default_factory=list)
     labels: list[Case] = field(default_factory=list)
     blind: list[Case] = field(default_factory=list)
+    second: list[Case] = field(default_factory=list)
+    further: list[Case] = field(default_factory=list)
     paired: list[Case] = field(default_factory=list)
 
     @property
@@ -86,8 +93,8 @@ def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = Tr
     `rules`: baselines and peers too, and the error corpus.
     """
     sets = [name for name in SETS if name in names]
-    alone = LABELS in names and (quick or sets != list(SETS))
-    streams = [name for name in (CASES, BLIND, *sets) if name in names] + [LABELLED] * alone
+    alone = not {LABELS, FURTHER}.isdisjoint(names) and (quick or sets != list(SETS))
+    streams = [name for name in (CASES, BLIND, SECOND, *sets) if name in names] + [LABELLED] * alone
     extra = [ERRORS] if rules else []
     said, soft = judgements([*streams, *extra], quick=quick, workers=workers)
     rows: list[dict[str, object]] = []
@@ -102,7 +109,7 @@ def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = Tr
                 members[group.title] = [str(case["id"]) for case in loaded if group.member(case)]
         if rules:
             _add_alarms(alarms, loaded)
-        kept[name] = loaded if name in (CASES, BLIND, "sola_st") else []
+        kept[name] = loaded if name in (CASES, BLIND, SECOND, "sola_st") else []
     runs = pl.DataFrame(rows, schema=dict(RUN_SCHEMA)).unique("id", keep="first", maintain_order=True)
     return Measured(
         runs=runs,
@@ -113,6 +120,8 @@ def measure(names: Sequence[str], *, quick: bool, workers: int, rules: bool = Tr
         cases=kept.get(CASES, []),
         labels=list(read(path_of(LABELS))) if LABELS in names else [],
         blind=kept.get(BLIND, []),
+        second=kept.get(SECOND, []),
+        further=list(read(path_of(FURTHER))) if FURTHER in names else [],
         paired=kept.get("sola_st", []),
     )
 

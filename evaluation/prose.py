@@ -7,16 +7,18 @@ from typing import Final
 HEAD: Final = """
 # Evaluation
 
-Written by `make eval`; nothing here is typed by hand. All runs come in as OTLP, through the analyzer of
-`recloser analyze` with its default settings. An alarm is a finding of severity warning or critical whose
-kind says that a run is stuck: doom_loop, flail, retry_storm, cascade, no_progress.
+Written by `make eval`; nothing here is typed by hand but the first scores under "Blind rounds", which
+cannot be measured again. All runs come in as OTLP, through the analyzer of `recloser analyze` with its
+default settings. An alarm is a finding of severity warning or critical whose kind says that a run is
+stuck: doom_loop, flail, retry_storm, cascade, no_progress.
 
-**How to read it.** Each set is cut in two by the SHA-256 of a run's id. Thresholds are for the *tuned*
-half to decide, the only one whose misses `--show` tells of by itself; the *reported* half is the
-headline. Both are given, and *all* is both together. Cases and labels of both halves lie open to
-everybody who writes a detector, and they are few: take their figures for an upper bound, and the whole
-sets for what happens. Shares stand with their 95 % interval (Wilson). *Baselines* are rules of a line,
-whose numbers were chosen while looking at these same sets; *peers* are rules of other systems, written
+**How to read it.** Each set is cut in two by the SHA-256 of a run's id, *tuned* and *reported*; *all* is
+both together. The halves were meant to keep tuning and reporting apart, and they did not: thresholds were
+tuned with both halves of the shared cases, labels and sets in view. The reported half is no better than
+the other, and the figures of shared cases and labels are an upper bound. The honest measure, for runs
+that nobody has seen, is the first score of each blind round, below; the whole sets tell how much is
+alarmed at all. Shares stand with their 95 % interval (Wilson). *Baselines* are rules of a line,
+whose numbers were chosen while looking at the shared sets too; *peers* are rules of other systems, written
 anew from descriptions of them. Both run over the same calls and know neither kinds nor severities. Cases
 are re-told from public reports, labels are of two blind readers, and the judge of a whole set is its
 own: tests that pass, a reward, a model. A run that was stuck for a while can come to a good end, so an
@@ -40,7 +42,33 @@ alarmed at all. *Precision*: of the runs alarmed, those that are stuck.
 
 BLIND: Final = """
 The same of cases in `tests/testdata/cases/blind.jsonl`, constructed by somebody who had not read the
-detectors:
+detectors, as they are scored today, after tuning:
+"""
+
+SECOND: Final = """
+And of `tests/testdata/cases/blind-second.jsonl`, by another such writer, today too:
+"""
+
+ROUNDS: Final = """
+## Blind rounds
+
+Cases and labels by writers and readers who had never looked at the detectors. The first scores were
+taken before anybody who writes a detector had looked at them: they are the estimate for runs that nobody
+has seen, those of round 3 above all, because it came last. After the first score both halves of the
+cases and of the labels of round 2 were looked at, and rules were made more general; what round 3 missed
+led to one general change, after which 32 of its 36 were alarmed. Of the second cases 46 of the 47 in
+time had a right kind, and 2 were alarmed too early. The labelled runs are of the same data sets as all
+others here: how it is with agents of quite another kind, nobody has measured.
+"""
+
+FURTHER: Final = """
+The labels today, by round. Each run was labelled by one reader, so *delay* and *early* are from that
+reader's call alone, and nothing is scored on runs that the reader calls contested. Runs were picked for
+reading by how much they repeat and fail: the share of stuck runs is not that of a fleet.
+"""
+
+CASES_BESIDE: Final = """
+Beside baselines and peers, of the shared cases, the stuck runs alarmed in time and the traps alarmed:
 """
 
 LABELS: Final = """
@@ -52,7 +80,7 @@ scored. *Delay* is in calls from the call at which the later reader says so, neg
 """
 
 BY_KIND: Final = """
-By kind, both halves. The first three columns are of the runs labelled so: alarmed with any kind; alarmed
+By kind, all of them. The first three columns are of the runs labelled so: alarmed with any kind; alarmed
 first with a kind that is right; the delay. The last two are of the first alarms that say so: those on
 runs that are stuck at all, and those whose kind is right.
 """

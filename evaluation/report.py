@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ import polars as pl
 
 from evaluation import figures, prose
 from evaluation.errors import Told
+from evaluation.first_scores import FIRST_SCORES
 from evaluation.markdown import calls, table
 from evaluation.measuring import (
     ALL,
@@ -26,6 +27,7 @@ from evaluation.pairs import score_pairs, streaks
 from evaluation.scoring import (
     Judged,
     by_kind,
+    by_round,
     judged_cases,
     judged_labels,
     score_cases,
@@ -49,6 +51,7 @@ def write(measured: Measured, errors: Sequence[Told], path: Path) -> None:
         _targets(measured, of, errors),
         _cases(measured),
         _labels(measured),
+        _rounds(measured),
         _sets(of),
         _kinds(measured),
         _beside(of),
@@ -105,9 +108,14 @@ def _cases(measured: Measured) -> str:
         _own_cases(measured, measured.cases),
         prose.BLIND,
         _own_cases(measured, measured.blind),
+        prose.SECOND,
+        _own_cases(measured, measured.second),
         prose.BY_KIND,
+        "Of the shared cases:",
         _by_kind(judged_cases(measured.cases, measured.own)),
-        "Beside baselines and peers, the stuck runs alarmed in time and the traps alarmed:",
+        "Of the second blind cases:",
+        _by_kind(judged_cases(measured.second, measured.own)),
+        prose.CASES_BESIDE,
         table(header_beside, beside),
     )
 
@@ -126,30 +134,48 @@ def _by_kind(judged: Sequence[Judged]) -> str:
 
 
 def _labels(measured: Measured) -> str:
-    header = ("half", "recall", "precision", "healthy runs alarmed", "median delay", "early")
+    parts = {which: _part(measured.labels, which) for which in HALVES}
+    return _said(prose.LABELS, _labelled(measured, "half", parts))
+
+
+def _rounds(measured: Measured) -> str:
+    parts = {f"round {number}": rows for number, rows in by_round(measured.further)}
+    firsts = [
+        (first.what, _pair(first.found, first.wrong), first.found, first.wrong) for first in FIRST_SCORES
+    ]
+    return _said(
+        prose.ROUNDS,
+        table(("first score of", "stuck, healthy", "stuck runs alarmed", "healthy runs alarmed"), firsts),
+        prose.FURTHER,
+        _labelled(measured, "round", parts | {ALL: measured.further}),
+    )
+
+
+def _labelled(measured: Measured, by: str, parts: Mapping[str, list[Case]]) -> str:
+    """Labels in parts, the last of which is all of them: our own score, by kind, and beside others."""
     own = []
-    for which in HALVES:
-        score = score_labels(_part(measured.labels, which), measured.own)
+    for title, part in parts.items():
+        score = score_labels(part, measured.own)
         delay = calls(score.median_delay)
-        own.append((which, score.recall, score.precision, score.false_alarms, delay, score.early))
+        own.append((title, score.recall, score.precision, score.false_alarms, delay, score.early))
     beside = []
     for rule, alarms in measured.alarms.items():
-        scores = [score_labels(_part(measured.labels, which), alarms) for which in HALVES]
+        scores = [score_labels(part, alarms) for part in parts.values()]
         cells = [_pair(score.recall, score.false_alarms) for score in scores]
         last = scores[-1]
         beside.append((rule, *cells, percent(last.precision.value), calls(last.median_delay), last.early))
+    header = (by, "recall", "precision", "healthy runs alarmed", "median delay", "early")
     header_beside = (
         "stuck runs, healthy runs alarmed",
-        *HALVES,
+        *parts,
         "precision, all",
         "median delay, all",
         "early, all",
     )
     return _said(
-        prose.LABELS,
         table(header, own),
         prose.BY_KIND,
-        _by_kind(judged_labels(measured.labels, measured.own)),
+        _by_kind(judged_labels(parts[ALL], measured.own)),
         "Beside baselines and peers:",
         table(header_beside, beside),
     )

@@ -180,6 +180,14 @@ def score_labels(labels: Sequence[Case], alarms: Alarms) -> LabelScore:
     return score
 
 
+def by_round(labels: Iterable[Case]) -> list[tuple[int, list[Case]]]:
+    """Labels of further readers by the round in which they were made, in its order."""
+    rounds: dict[int, list[Case]] = {}
+    for row in labels:
+        rounds.setdefault(int(row["round"]), []).append(row)
+    return sorted(rounds.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A labelled run and its first alarm. `accepted`: kinds that are right; `delay`: in calls, if any."""

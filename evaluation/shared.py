@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 ROOT: Final = Path(__file__).resolve().parents[1]
 SHARED: Final = ROOT.parent / "shared"
 BUILD: Final = ROOT / "build" / "evaluation"
+TESTDATA: Final = ROOT / "tests" / "testdata"
 SETS: Final = (
     "msa_gemini3",
     "tau",
@@ -30,7 +31,10 @@ SETS: Final = (
 )
 CASES: Final = "cases"
 BLIND: Final = "blind"
+SECOND: Final = "blind-second"
 LABELS: Final = "labels"
+FURTHER: Final = "further"
+"""Labels of further readers, in rounds: field `round`."""
 ERRORS: Final = "errors"
 STUCK: Final = frozenset({"doom_loop", "flail", "retry_storm", "cascade", "no_progress"})
 """Kinds that say a run is stuck, as `score_findings.py` counts them; all others speak of single calls."""
@@ -80,11 +84,13 @@ def converter() -> Converter:
 
 
 def path_of(name: str) -> Path:
-    """The file of a set, of the cases, of the labels, or of the error messages."""
+    """The file of a set, of cases, of labels, or of the error messages."""
     if name == CASES:
         return SHARED / "cases" / "loops.jsonl"
-    if name == BLIND:
-        return ROOT / "tests" / "testdata" / "cases" / "blind.jsonl"
+    if name in (BLIND, SECOND):
+        return TESTDATA / "cases" / f"{name}.jsonl"
+    if name == FURTHER:
+        return TESTDATA / "evaluation" / "labels-of-further-readers.jsonl"
     if name in (LABELS, ERRORS):
         return SHARED / "datasets" / f"{name}.jsonl"
     return SHARED / "datasets" / f"{name}.jsonl.gz"
@@ -119,7 +125,7 @@ def _number(run_id: str) -> int:
 
 
 def half(run_id: str) -> str:
-    """The half that a run belongs to: thresholds are chosen on the one, figures are reported of the other.
+    """The half that a run belongs to: one for choosing thresholds, one for reporting figures.
 
     Even SHA-256 of the id: "tuned"; odd: "reported".
     """

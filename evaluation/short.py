@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from evaluation.measuring import ALL, Measured
-from evaluation.scoring import score_cases, score_labels
+from evaluation.scoring import by_round, score_cases, score_labels
 from evaluation.shared import GROUPS, REPORTED, Case, half
 from evaluation.stats import Share
 
@@ -23,6 +23,7 @@ def briefly(measured: Measured) -> str:
 def _cases(measured: Measured) -> Iterator[str]:
     parts = [("cases", *part) for part in _parts(measured.cases)]
     parts += [("blind", *part) for part in _parts(measured.blind)]
+    parts += [("blind-second", *part) for part in _parts(measured.second)]
     for name, title, part in parts:
         score = score_cases(part, measured.own)
         yield (
@@ -32,14 +33,16 @@ def _cases(measured: Measured) -> Iterator[str]:
 
 
 def _labels(measured: Measured) -> Iterator[str]:
-    for title, part in _parts(measured.labels):
+    parts = [("labels", *part) for part in _parts(measured.labels)]
+    parts += [(f"further labels, round {number}", "all", part) for number, part in by_round(measured.further)]
+    for name, title, part in parts:
         score = score_labels(part, measured.own)
         kinds = ", ".join(
             f"{label} {score.found[label]}/{count} (right kind {score.right[label]})"
             for label, count in sorted(score.total.items())
         )
         yield (
-            f"labels {title}: recall {score.recall.hits}/{score.recall.total}, "
+            f"{name} {title}: recall {score.recall.hits}/{score.recall.total}, "
             f"false alarms {score.false_alarms.hits}/{score.false_alarms.total}, "
             f"median delay {score.median_delay}, early {score.early}; {kinds}"
         )
@@ -74,9 +77,9 @@ def shown(measured: Measured, which: str) -> str:
     """Every case, label and good run that falls short, and what was said of it; of a half, or of all."""
     alarms = measured.own
     short: dict[str, str] = {}
-    for run_id, why in score_labels(measured.labels, alarms).short.items():
+    for run_id, why in score_labels([*measured.labels, *measured.further], alarms).short.items():
         short[run_id] = f"label {run_id}: {why}"
-    for name, cases in (("case", measured.cases), ("blind", measured.blind)):
+    for name, cases in (("case", measured.cases), ("blind", [*measured.blind, *measured.second])):
         for run_id, why in score_cases(cases, alarms).short.items():
             short[run_id] = f"{name} {run_id}: {why}"
     for group in GROUPS:

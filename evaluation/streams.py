@@ -22,7 +22,20 @@ from collector.receivers.files import Body
 from collector.step import Kind, Outcome, Step
 from detectors.protocol import Finding
 from detectors.reading import Reading
-from evaluation.shared import BUILD, ERRORS, ROOT, SHARED, Case, Converter, converter, load, path_of, read
+from evaluation.shared import (
+    BUILD,
+    ERRORS,
+    FURTHER,
+    LABELS,
+    ROOT,
+    SHARED,
+    Case,
+    Converter,
+    converter,
+    load,
+    path_of,
+    read,
+)
 
 JUDGED_BY: Final = ("api", "collector", "control", "detectors")
 LABELLED: Final = "labelled"
@@ -144,7 +157,7 @@ def runs_of(name: str, *, quick: bool) -> list[Case]:
         return [message_run(row) for row in read(path_of(ERRORS))]
     if name != LABELLED:
         return load(name, quick=quick)
-    labels = list(read(path_of("labels")))
+    labels = [row for labels in (LABELS, FURTHER) for row in read(path_of(labels))]
     wanted = {row["id"] for row in labels}
     sets = sorted({row["dataset"] for row in labels})
     return [case for name in sets for case in load(name) if case["id"] in wanted]
@@ -189,7 +202,8 @@ def judgements(
     said: dict[str, Judgement] = {}
     missing: list[tuple[int, str, Path]] = []
     for name in names:
-        source = b"" if name == LABELLED else path_of(name).read_bytes()
+        files = (LABELS, FURTHER) if name == LABELLED else (name,)
+        source = b"".join(path_of(file).read_bytes() for file in files)
         key = hashlib.sha256(code.encode() + source).hexdigest()[:16]
         target = BUILD / f"{name}{'-quick' if quick else ''}-{key}.json"
         if target.exists():

@@ -13,6 +13,7 @@ from collector.step import Kind, Outcome, Step
 _FOLDER = Path(__file__).parent.parent / "testdata" / "cases"
 CASES = _FOLDER / "agents-that-loop-and-agents-that-only-seem-to.jsonl"
 BLIND_CASES = _FOLDER / "blind.jsonl"
+SECOND_BLIND_CASES = _FOLDER / "blind-second.jsonl"
 _START_NS = 1_704_067_200_000_000_000
 
 

@@ -7,6 +7,7 @@ from evaluation.pairs import PairScore, episodes, score_pairs, streaks
 from evaluation.scoring import (
     Alarm,
     by_kind,
+    by_round,
     delay_of,
     first_alarms,
     judged_cases,
@@ -158,3 +159,11 @@ def test_soft_failures_are_scored_by_their_call() -> None:
     assert (score.precision, score.recall, score.missed) == (Share(1, 2), Share(1, 2), ("no canvas",))
     runs = pl.DataFrame({"set": ["s", "s", "quiet"], "ok": [10, 20, 5]})
     assert rates_of_ok(table, runs) == [("s", 2, 30), ("quiet", 0, 5)]
+
+
+def test_labels_of_further_readers_are_told_by_round() -> None:
+    rows: list[Case] = [{"id": "a", "round": 3}, {"id": "b", "round": 2}, {"id": "c", "round": 3}]
+    assert [(number, [row["id"] for row in part]) for number, part in by_round(rows)] == [
+        (2, ["b"]),
+        (3, ["a", "c"]),
+    ]
