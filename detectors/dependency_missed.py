@@ -262,15 +262,16 @@ def _sibling_of(reading: Reading) -> _Sibling:
     step = reading.step
     lacks: list[str] = []
     given: dict[str, int] = {}
+    wrong = reading.went_wrong
     if isinstance(step.arguments, Mapping):
         for name, value in list(step.arguments.items())[:_FIELDS_KEPT]:
             spelled = normal_name(name)
             if is_placeholder(value):
                 lacks.append(spelled)
-            elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            elif wrong and isinstance(value, (str, int, float)) and not isinstance(value, bool):
                 given[spelled] = crc32(str(value).encode("utf-8", "surrogatepass"))
-    supplies = {} if reading.went_wrong else _fields(step.result)
-    return _Sibling(Mark.of(step), lacks, given, supplies, reading.went_wrong)
+    supplies = {} if wrong else _fields(step.result)
+    return _Sibling(Mark.of(step), lacks, given, supplies, wrong)
 
 
 def _fields(result: str | None) -> dict[str, int]:

@@ -126,7 +126,7 @@ class Reading:
         makes_things = self.role is Role.CHANGE or self.names.delegates
         return information_of(self.call, self.flags, self.body, makes_things=makes_things)
 
-    @property
+    @once
     def failed(self) -> bool:
         """Whether the call is recorded as failed. A refusal by a brake is no failure."""
         return self.step.outcome is Outcome.ERROR or self.step.outcome is Outcome.SOFT_ERROR
@@ -144,7 +144,7 @@ class Reading:
             return None
         return soft_failure_in(step.result, self.role, shell=role_of_name(step.tool or "") is None)
 
-    @property
+    @once
     def went_wrong(self) -> bool:
         """Whether the call failed, by its record or by its result."""
         return self.failed or self.soft is not None

@@ -11,6 +11,7 @@ characters; every call is new, so that all that can be computed is computed.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import random
 import statistics
@@ -18,9 +19,12 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from api.fitting import FitProcess
+from api.garbage import look_for_garbage_rarely
 from collector.step import Json, Kind, Outcome, Step, Usage
-from detectors.catalog import build
+from detectors.catalog import BUILT_IN, build
 from detectors.engine import DetectorFactory, Engine
+from detectors.result_baseline import ResultBaseline
 from detectors.signature import call_of, information
 from detectors.tool_role import role_of
 
@@ -105,7 +109,13 @@ def judging(made: Sequence[Step], factories: Mapping[str, DetectorFactory]) -> f
 
 def measure_engine(count: int) -> None:
     """CPU of a step on its way through all detectors, and what each adds."""
-    factories = build()
+    look_for_garbage_rarely()
+    fitter = FitProcess()
+    kinds = dict(BUILT_IN)
+    kinds["result_baseline"] = dataclasses.replace(
+        kinds["result_baseline"], make=lambda tuned: ResultBaseline(tuned, fitter)
+    )
+    factories = build(kinds=kinds)
     for size in (500, 2000):
         for name, line in (("prose", prose), ("json with volatile keys", record)):
             made = [step for step in steps(2 * count, 200, line, size) if step.kind is Kind.TOOL_CALL]
@@ -114,13 +124,19 @@ def measure_engine(count: int) -> None:
                 f"all {len(factories)} detectors, tool calls, {size} characters of {name}: "
                 f"{statistics.median(goes):.1f} µs a step ({goes[0]:.1f} to {goes[-1]:.1f})"
             )
+    for size in (500, 2000):
+        mixed = list(steps(count, 200, prose, size))
+        goes = sorted(judging(mixed, factories) for _ in range(5))
+        print(
+            f"all {len(factories)} detectors, model and tool calls by turns, {size} characters: "
+            f"{statistics.median(goes):.1f} µs a step ({goes[0]:.1f} to {goes[-1]:.1f})"
+        )
     mixed = list(steps(count, 200, prose))
-    goes = sorted(judging(mixed, factories) for _ in range(5))
-    print(f"all detectors, model and tool calls by turns: {statistics.median(goes):.1f} µs a step")
     nothing = min(judging(mixed, {}) for _ in range(3))
     for name, factory in factories.items():
         alone = min(judging(mixed, {name: factory}) for _ in range(3))
         print(f"{name} alone: {alone - nothing:.1f} µs a step")
+    fitter.close()
 
 
 def measure_parts(count: int) -> None:
