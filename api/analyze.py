@@ -202,7 +202,9 @@ def _table(latest: Sequence[Finding]) -> Table:
     for finding in sorted(latest, key=lambda f: (-f.severity.rank, f.started_at)):
         started = datetime.fromtimestamp(finding.started_at // 10**9, UTC)
         who = f"{finding.agent}, " if finding.agent else ""
-        where = f"{finding.kind}, {who}session {finding.session_id}, {started:%Y-%m-%d %H:%M:%S}"
+        scope = f"session {finding.session_id}" if finding.session_id else "all sessions"
+        shadow = ", in shadow" if finding.evidence.get("shadow") else ""
+        where = f"{finding.kind}{shadow}, {who}{scope}, {started:%Y-%m-%d %H:%M:%S}"
         table.add_row(
             Text(finding.severity.value, style=STYLES[finding.severity]),
             str(finding.occurrences),
@@ -238,7 +240,8 @@ def analyze(paths: Sequence[Path], output: str, fail_on: str | None, settings: S
     bodies = _progress(read_files(paths, problems), sum(map(_size, paths)), stderr)
     worst = -1
     for finding in analysis.feed(bodies):
-        worst = max(worst, finding.severity.rank)
+        if not finding.evidence.get("shadow"):
+            worst = max(worst, finding.severity.rank)
         if output == "findings-jsonl":
             out.write(orjson.dumps(finding_row(finding)) + b"\n")
     if output == "steps-jsonl":

@@ -114,7 +114,7 @@ def _findings(result: Backtest) -> Iterator[Table | Text | str]:
         table.add_row(each.kind, str(each.before), str(each.after), *counts)
     yield table
     if not comparison.differences:
-        yield Text("Nothing appears, vanishes or changes.")
+        yield Text("No finding appears, vanishes, or moves its first alarm; what trips do is below.")
     for change in Change:
         found = [each for each in comparison.differences if change in each.changes]
         if found:

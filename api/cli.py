@@ -99,7 +99,8 @@ def analyze(
     *,
     output: Annotated[Format, typer.Option("--format", help="What to print")] = Format.TABLE,
     fail_on: Annotated[
-        FailOn | None, typer.Option(help="End with status 1 on a finding of this severity or worse")
+        FailOn | None,
+        typer.Option(help="End with status 1 on a finding of this severity or worse, shadows apart"),
     ] = None,
     config: ConfigOption = None,
 ) -> None:

@@ -106,7 +106,8 @@ def _saved(settings: Settings, given: Given, asked: Asked | None, ceiling: int, 
     told = {name: getattr(measured if name in missing else given, name) for name in names}
     for name, value in told.items():
         if value is None:
-            raise ReportError(f"--{name.replace('_', '-')} cannot be measured in this window: give it")
+            why = "no tokens, or no price for these models"
+            raise ReportError(f"--{name.replace('_', '-')} cannot be measured in this window ({why}): give it")
     return Savings(
         calls=told["calls"],
         ceiling=ceiling,

@@ -54,7 +54,7 @@ class Template:
     result_at: npt.NDArray[np.int64]
 
     def fresh(self, rng: np.random.Generator, now_ns: int, *, equal_results: bool = False) -> bytes:
-        """The request with new ids, arguments and times, and new lines in the results but for `equal_results`."""
+        """The request with new ids, arguments and times, and new lines in results but for `equal_results`."""
         data = np.frombuffer(self.body, dtype=np.uint8).copy()
         traces = rng.integers(0, 256, (-(-self.trace_at.size // TRACE_SPANS), 16), dtype=np.uint8)
         data[self.trace_at[:, None] + np.arange(16)] = np.repeat(traces, TRACE_SPANS, axis=0)[

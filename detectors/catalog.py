@@ -9,6 +9,7 @@ A package adds a detector with an entry point in the group `recloser.detectors` 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -224,6 +225,8 @@ def _setting(key: str, given: object, default: object) -> object:
     """Return a setting as a value of its default's type. Raises ValueError naming the key."""
     value = _spelled(given, default) if isinstance(given, str) else given
     if isinstance(default, tuple) and isinstance(value, (list, tuple)):
+        if not all(isinstance(item, str) for item in value):
+            raise ValueError(f"{key} must be a list of texts, not {given!r}")
         return tuple(value)
     if not _alike(value, default):
         raise ValueError(f"{key} must be {type(default).__name__}, not {given!r}")
@@ -241,8 +244,18 @@ def _spelled(text: str, default: object) -> object:
             except ValueError:
                 return text
         case tuple():
-            return [part for part in map(str.strip, text.split(",")) if part]
+            return _spelled_list(text)
     return text
+
+
+def _spelled_list(text: str) -> object:
+    """Read a text as a list: JSON, or parts with commas between them."""
+    if not text.lstrip().startswith("["):
+        return [part for part in map(str.strip, text.split(",")) if part]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _alike(value: object, default: object) -> bool:

@@ -181,7 +181,9 @@ class Reading:
                 return step.target
             tool = step.tool or ""
             server = tool.split("__")[1] if tool.startswith("mcp__") and tool.count("__") > 1 else ""
-            return f"mcp:{server}" if server else f"{step.service}/{tool}"
+            if server:
+                return f"mcp:{server}"
+            return f"{step.service}/{tool}" if step.service else tool
         if step.kind is Kind.MODEL_CALL or step.kind is Kind.COMPACTION:
             return step.target or step.provider or step.model or f"{step.service}/model"
         return ""

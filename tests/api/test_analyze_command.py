@@ -6,6 +6,7 @@ import pytest
 
 from api.analyze import analyze
 from api.config import Settings
+from detectors.catalog import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 CAPTURES = ROOT / "tests/testdata/captures"
@@ -28,6 +29,14 @@ def test_the_status_follows_the_worst_finding(
     paths = [CAPTURES / "crewai/openinference-guard"]
     assert analyze(paths, "findings-jsonl", fail_on, Settings()) == status
     assert capsys.readouterr().err == ""
+
+
+def test_a_finding_in_shadow_is_marked_and_fails_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    shadows = {name: {"shadow": True} for name in BUILT_IN}
+    settings = Settings(detectors=shadows)
+    assert analyze([CAPTURES / "agno"], "table", "info", settings) == 0
+    seen = " ".join(capsys.readouterr().out.split())
+    assert "retry_storm, in shadow, ops_agent, session sess-agno-1" in seen
 
 
 def test_a_folder_without_traces_does_not_pass_for_a_clean_one(

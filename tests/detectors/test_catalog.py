@@ -94,6 +94,11 @@ def test_an_agent_and_a_tool_can_be_set_apart() -> None:
     assert build({"doom_loop": {"agents": {"coder": {"enabled": False}}}})["doom_loop"].of("coder") is None
 
 
+def test_a_list_of_something_else_than_texts_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"detectors\.tools\.ignore must be a list of texts"):
+        tool_policy({"tools": {"ignore": [1]}})
+
+
 def test_lists_and_whole_numbers_are_taken_as_settings() -> None:
     build({"doom_loop": {"patience_s": 60}, "tools": {"ignore": ["bash"]}})
 
@@ -110,8 +115,9 @@ def test_texts_that_spell_a_value_are_taken_as_settings(monkeypatch: pytest.Monk
     assert factory.shadow
     stream = Stream().times(5, "read_file", {"path": "a"}, ok="x")
     assert first(judged(stream.steps, factory.make()), "critical") == 3
-    monkeypatch.setenv("RECLOSER_DETECTORS__TOOLS__IGNORE", "bash, date")
-    assert tool_policy(load({}, None).detectors) == ToolPolicy(ignore=("bash", "date"))
+    for told in ("bash, date", '["bash", "date"]'):
+        monkeypatch.setenv("RECLOSER_DETECTORS__TOOLS__IGNORE", told)
+        assert tool_policy(load({}, None).detectors) == ToolPolicy(ignore=("bash", "date"))
     monkeypatch.setenv("RECLOSER_DETECTORS__DOOM_LOOP__ENABLED", "false")
     assert "doom_loop" not in build(load({}, None).detectors)
 
