@@ -107,7 +107,8 @@ def _saved(settings: Settings, given: Given, asked: Asked | None, ceiling: int, 
     for name, value in told.items():
         if value is None:
             why = "no tokens, or no price for these models"
-            raise ReportError(f"--{name.replace('_', '-')} cannot be measured in this window ({why}): give it")
+            option = name.replace("_", "-")
+            raise ReportError(f"--{option} cannot be measured in this window ({why}): give it")
     return Savings(
         calls=told["calls"],
         ceiling=ceiling,
