@@ -141,7 +141,7 @@ def test_what_a_detector_says_is_bounded() -> None:
         "truncated": True,
         "rule": "mine",
         "missing": ["result"],
-        "target": "/read_file",
+        "target": "read_file",
         "step": "read_file",
     }
 
