@@ -227,6 +227,8 @@ def call_span(rng: random.Random, session: str, number: int, *, looping: bool) -
                 "gen_ai.tool.call.arguments": json.dumps({"url": url}),
                 "gen_ai.conversation.id": session,
                 "gen_ai.agent.name": "reader",
+                # A host of its own for each: many sessions stuck at one would page once, for the fleet.
+                "server.address": f"{session}.example.invalid",
             }
         ),
     )
