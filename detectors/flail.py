@@ -12,7 +12,7 @@ in between. An error that names something new, or counts fewer wrong things than
 calls are the business of doom_loop. Calls of one model message are one attempt. Critical only when the hit
 rate of the tool's perturbations is low; never without results or a known session.
 
-Source: issue 3; field reports on flailing agents (one parameter at a time without attribution, hit rate under
+Source: field reports on flailing agents (one parameter at a time without attribution, hit rate under
 30 % forces a re-plan).
 """
 
