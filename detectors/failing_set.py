@@ -20,10 +20,10 @@ _RIGHT: Final = re.compile(r"(?i)\b(\d{1,6}) (?:tests? )?(?:passed|passing|ok|su
 _RAN: Final = re.compile(r"(?i)\b(?:ran|tests run:|total:?) (\d{1,6})\b")
 _NAMED: Final = re.compile(
     r"""(?mx)
-      ^\s*(?:FAILED|ERROR|FAIL:|---\ FAIL:|not\ ok\ \d+\ -?|[✗✕\u00d7]|FAIL)\s+([\w./:\[\]-]+)
-    | \bFAILED:?\s+([\w./:\[\]-]+)
-    | ^\s*\d+\)\s+(\S.{0,100})
-    | ^\s*([\w./-]+[(:]\d+[,:]\d+\)?:?\s(?:error\s)?[A-Z]*\d*)
+      ^[^\S\n]{0,40}(?:FAILED|ERROR|FAIL:|---\ FAIL:|not\ ok\ \d+\ -?|[✗✕\u00d7]|FAIL)\s{1,8}([\w./:\[\]-]+)
+    | \bFAILED:?\s{1,8}([\w./:\[\]-]+)
+    | ^[^\S\n]{0,40}\d{1,6}\)[^\S\n]{1,8}(\S.{0,100})
+    | ^[^\S\n]{0,40}([\w./-]{1,200}[(:]\d+[,:]\d+\)?:?\s(?:error\s)?[A-Z]*\d*)
     """
 )
 

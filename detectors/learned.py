@@ -25,7 +25,9 @@ _CHECKERS: Final = words(
     """
 )
 _UNSETTLED: Final = re.compile(
-    r"(?im)^\W*(?:error|fail(?:ed|ure)?|traceback|exception|mismatch|wrong|bug|\w*(?:error|exception))\b\W*[:!(]"
+    r"(?im)^[^\w\n]{0,40}"
+    r"(?:error|fail(?:ed|ure)?|traceback|exception|mismatch|wrong|bug|\w{0,60}(?:error|exception))"
+    r"\b[^\w\n]{0,8}[:!(]"
 )
 _REPORT: Final = re.compile(
     r"(?i)\b(?:build failed|compil(?:ation|e|er) (?:failed|errors?)|(?:does|did|could) not compile)\b"

@@ -8,9 +8,13 @@ from __future__ import annotations
 import pytest
 
 from detectors.errors import ErrorClass, classify
+from detectors.failing_set import failing_set_in
+from detectors.learned import is_unsettled
+from detectors.reading import Reading
 from detectors.role import Role
 from detectors.shell import canonical_command, role_of_command
 from detectors.signature import information_text
+from tests.detectors.stream import Stream
 
 LONG = 100_000
 
@@ -71,3 +75,10 @@ def test_a_long_result_is_read(unit: str) -> None:
 @pytest.mark.parametrize("unit", ["cannot ", "error ", "missing ", "at line 1 ", "timed out after "])
 def test_a_long_error_is_classified(unit: str) -> None:
     assert isinstance(classify(long(unit)).error_class, ErrorClass)
+
+
+@pytest.mark.parametrize("unit", ["\n", " \n", "\t", "- ", "a", "1", "1)", "error", "a/b:", "FAILED\n"])
+def test_what_a_long_result_says_fails(unit: str) -> None:
+    failing = Stream().call("run_tests", {}, ok=long(unit)).call("run_tests", {}, error=long(unit)).steps
+    assert [is_unsettled(Reading(step)) for step in failing] == [False, False]
+    assert failing_set_in("FAILED a.py::test_one\n1 failed\n" + long(unit)) is not None
