@@ -29,7 +29,8 @@ from api.httpserver import HttpBounds, bounded, room_for_connections
 from api.policyrules import policy_of
 from api.process import read_options, say_ready, set_up_logging
 from api.services import MetricsSource, Probe, Services
-from control.breakers import BreakerIndex, Breakers
+from control.breakers.book import Breakers
+from control.breakers.index import BreakerIndex
 from control.db import ControlDb, ControlDbError, ControlDbInUseError
 from control.delivery import Delivery
 from control.findings import SpoolFindings

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from control.policy import Action, Policy, Reach, Rule
+from control.action import Action
+from control.policy import Policy, Reach, Rule
 from detectors.catalog import unknown_findings
 from detectors.protocol import Severity
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from control import alerts, breakers
+from control import alerts
+from control.breakers import record
 from control.findings import CURSOR, finding_from_json
 from detectors.protocol import Finding
 from storage.rows import AlertRow, BreakerEventRow
@@ -88,7 +89,7 @@ def alert_row(event: ControlEvent) -> AlertRow:
 
 def breaker_row(event: ControlEvent) -> BreakerEventRow:
     """A breaker after an event."""
-    breaker = breakers.from_json(event.payload)
+    breaker = record.from_json(event.payload)
     return BreakerEventRow(
         breaker_id=breaker.id,
         seq=event.seq,

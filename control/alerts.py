@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from control.breakers import EXPIRY, Actor
+from control.actor import EXPIRY, Actor
 from control.findings import finding_from_json
 from control.policy import is_shadow
 from detectors.protocol import Finding, Severity

@@ -3,7 +3,7 @@
 Two tables are for readers outside this process (they open the file read-only and keep a cursor of their
 own): `alert_events` and `breaker_events`. Both are append-only, `seq` grows by itself and is never used
 twice, and `payload` is the whole record after the change as JSON (see `control/alerts.py` and
-`control/breakers.py`), so copying them in `seq` order into another store loses nothing.
+`control/breakers/record.py`), so copying them in `seq` order into another store loses nothing.
 """
 
 from __future__ import annotations
@@ -13,122 +13,15 @@ import os
 import sqlite3
 import threading
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from control.migrate import NewerSchemaError, migrate, refuse_newer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 SqlValue: TypeAlias = "int | float | str | bytes | None"
-
-MIGRATIONS: Final[tuple[str, ...]] = (
-    """
-    CREATE TABLE cursors (name TEXT PRIMARY KEY, position INTEGER NOT NULL) STRICT;
-
-    CREATE TABLE findings (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        revision INTEGER NOT NULL,
-        session_id TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        severity TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        updated_ns INTEGER NOT NULL
-    ) STRICT;
-    CREATE INDEX findings_by_session ON findings (session_id, seq);
-    CREATE INDEX findings_by_age ON findings (updated_ns);
-
-    CREATE TABLE alerts (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        state TEXT NOT NULL CHECK (state IN ('firing', 'resolved')),
-        session_id TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        updated_ns INTEGER NOT NULL
-    ) STRICT;
-    CREATE INDEX alerts_by_state ON alerts (state, seq);
-
-    CREATE TABLE alert_events (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        alert_id TEXT NOT NULL,
-        event TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        created_ns INTEGER NOT NULL
-    ) STRICT;
-
-    CREATE TABLE breakers (
-        id TEXT PRIMARY KEY,
-        state TEXT NOT NULL,
-        session_id TEXT NOT NULL,
-        revision INTEGER NOT NULL,
-        denied INTEGER NOT NULL,
-        payload TEXT NOT NULL
-    ) STRICT;
-    CREATE INDEX breakers_by_session ON breakers (session_id, revision);
-    CREATE INDEX breakers_by_state ON breakers (state, revision);
-
-    CREATE TABLE breaker_events (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        breaker_id TEXT NOT NULL,
-        event TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        created_ns INTEGER NOT NULL
-    ) STRICT;
-
-    CREATE TABLE destinations (
-        name TEXT PRIMARY KEY,
-        address TEXT NOT NULL,
-        failures INTEGER NOT NULL DEFAULT 0,
-        held_until_ns INTEGER NOT NULL DEFAULT 0,
-        disabled_ns INTEGER,
-        reason TEXT NOT NULL DEFAULT ''
-    ) STRICT;
-
-    CREATE TABLE outbox (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        message_id TEXT NOT NULL,
-        destination TEXT NOT NULL,
-        order_key TEXT NOT NULL,
-        type TEXT NOT NULL,
-        body BLOB NOT NULL,
-        state TEXT NOT NULL CHECK (state IN ('pending', 'delivered', 'dead')),
-        attempts INTEGER NOT NULL DEFAULT 0,
-        next_ns INTEGER NOT NULL,
-        created_ns INTEGER NOT NULL,
-        finished_ns INTEGER,
-        last_error TEXT NOT NULL DEFAULT '',
-        UNIQUE (message_id, destination)
-    ) STRICT;
-    CREATE INDEX outbox_pending ON outbox (destination, order_key, seq) WHERE state = 'pending';
-    CREATE INDEX outbox_by_key ON outbox (order_key, seq);
-    CREATE INDEX outbox_finished ON outbox (finished_ns) WHERE state <> 'pending';
-
-    CREATE TABLE attempts (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        outbox_seq INTEGER NOT NULL REFERENCES outbox (seq) ON DELETE CASCADE,
-        at_ns INTEGER NOT NULL,
-        took_ns INTEGER NOT NULL,
-        status INTEGER,
-        result TEXT NOT NULL,
-        error TEXT NOT NULL,
-        body_sha256 TEXT NOT NULL
-    ) STRICT;
-    CREATE INDEX attempts_by_message ON attempts (outbox_seq);
-    """,
-    # `seen_ns`: when a check was refused last, or a revision of a finding asked for the breaker again.
-    # `source`: the identity of the file that a position belongs to. `identity`: that of this file.
-    """
-    ALTER TABLE breakers ADD COLUMN seen_ns INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE cursors ADD COLUMN source TEXT NOT NULL DEFAULT '';
-    CREATE TABLE identity (id TEXT NOT NULL) STRICT;
-    INSERT INTO identity (id) VALUES (lower(hex(randomblob(16))));
-    """,
-    # Alerts of a whole fleet belong to no session; every alert of a session looks for them.
-    """
-    CREATE INDEX alerts_of_fleet ON alerts (state, seq) WHERE session_id = '';
-    """,
-)
-"""Forward only: number N brings a file from `user_version` N-1 to N. Released ones are never edited."""
 
 
 class ControlDbError(Exception):
@@ -201,7 +94,7 @@ class ControlDb:
         try:
             self._writer = _open_writer(path)
             migrate(self._writer)
-        except (sqlite3.Error, ControlDbError) as error:
+        except (sqlite3.Error, NewerSchemaError) as error:
             os.close(self._lock_file)
             raise ControlDbError(f"{path}: {error}") from error
         except BaseException:
@@ -240,16 +133,6 @@ class ControlDb:
                 self._lock_file = -1
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a database to the newest schema, one migration a transaction.
-
-    Raises `ControlDbError` when the file is of a newer version than this program knows.
-    """
-    version = _refuse_newer(connection)
-    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
-
-
 def get_cursor(connection: sqlite3.Connection | Transaction, name: str) -> int:
     """Return how far the named reader has come; 0 when it never read."""
     row: Any = connection.execute("SELECT position FROM cursors WHERE name = ?", (name,)).fetchone()
@@ -271,19 +154,10 @@ def set_cursor(tx: Transaction, name: str, position: int, source: str = "") -> N
     )
 
 
-def _refuse_newer(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(MIGRATIONS):
-        raise ControlDbError(
-            f"has schema version {version}, this program knows {len(MIGRATIONS)}: made by a newer Recloser"
-        )
-    return version
-
-
 def _open_writer(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
     connection.row_factory = sqlite3.Row
-    _refuse_newer(connection)  # before the first change
+    refuse_newer(connection)  # before the first change
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")

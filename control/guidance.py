@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from control.policy import Action, Scope
+from control.action import Action
+from control.scope import Scope
 
 if TYPE_CHECKING:
     from detectors.protocol import Finding

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from collector.step import Json
-    from control.breakers import Breaker
+    from control.breakers.record import Breaker
 
 
 def rfc3339(ns: int) -> str:

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from control.action import Action
+from control.scope import Scope
 from detectors.protocol import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-DEFAULT_TENANT: Final = "default"
-
-
-class Action(StrEnum):
-    """How strong a breaker is: `deny` refuses the call, `halt` ends the run."""
-
-    DENY = "deny"
-    HALT = "halt"
-
-    @property
-    def rank(self) -> int:
-        """0 for deny, 1 for halt: the higher one wins."""
-        return ("deny", "halt").index(self.value)
 
 
 class Reach(StrEnum):
@@ -31,23 +19,6 @@ class Reach(StrEnum):
 
     SESSION = "session"
     SESSION_TOOL = "session_tool"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """What a breaker covers; None is "any". Calls of `session` (and `tool`) are refused while it is open."""
-
-    tenant: str = DEFAULT_TENANT
-    service: str | None = None
-    session: str
-    tool: str | None = None
-
-    def covers(self, tool: str | None) -> bool:
-        """Tell whether a call of `tool` in this session is meant.
-
-        A call that names no tool is only covered by a breaker over the whole session.
-        """
-        return self.tool is None or self.tool == tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

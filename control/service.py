@@ -14,20 +14,25 @@ from typing import TYPE_CHECKING, Final
 
 from control import alerts
 from control.alerts import AlertEvent
-from control.breakers import Event, State, breakers_of
+from control.breakers.book import breakers_of
+from control.breakers.states import Event, State
 from control.db import get_cursor, get_cursor_source, set_cursor
+from control.duties import Duties
 from control.findings import CURSOR, MalformedFinding, finding_from_json, remember_finding
 from control.notices import message_id, notice
 from control.notifiers.protocol import Message
 from control.policy import trips
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from control.actor import Actor
     from control.alerts import Alert
-    from control.breakers import Actor, Breaker, Breakers
+    from control.breakers.book import Breakers
+    from control.breakers.record import Breaker
     from control.db import ControlDb, Transaction
     from control.delivery import Delivery
+    from control.duties import Duty
     from control.findings import SpoolFindings, SpoolRow
     from control.metrics import ControlMetrics
     from control.notifiers.protocol import Notifier
@@ -249,8 +254,15 @@ class Control:
 class ControlLoop:
     """Runs `Control` in a thread until told to stop. Database trouble is logged and tried again, for ever."""
 
-    def __init__(self, control: Control, settings: LoopSettings, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        control: Control,
+        settings: LoopSettings,
+        monotonic: Callable[[], float],
+        duties: Sequence[Duty] = (),
+    ) -> None:
         self._control = control
+        self._duties = Duties(duties)
         self._settings = settings
         self._monotonic = monotonic
         self._stop = threading.Event()
@@ -282,6 +294,7 @@ class ControlLoop:
                 if self._control.step():
                     pause = 0.0
                 now = self.last_turn = self._monotonic()
+                self._duties.do_due(now)
                 if now - settled >= self._settings.settle_every_s:
                     settled = now
                     self._control.settle()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import Request
 
 from api.problems import JSON, Problem
-from control.breakers import Actor
+from control.actor import Actor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

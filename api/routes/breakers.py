@@ -10,16 +10,11 @@ from pydantic import BaseModel, Field
 from api.auth import Caller, Verb
 from api.problems import ApiError, not_found
 from api.routes.access import MAX_PAGE, MAX_POSITION, person, refusals, require
-from control.breakers import (
-    Breaker,
-    IllegalTransition,
-    State,
-    UnknownBreaker,
-    get_breaker,
-    list_breakers,
-)
+from control.action import Action
+from control.breakers.book import get_breaker, list_breakers
+from control.breakers.record import Breaker, UnknownBreaker
+from control.breakers.states import IllegalTransition, State
 from control.notices import rfc3339
-from control.policy import Action
 
 if TYPE_CHECKING:
     from api.services import Services

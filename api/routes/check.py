@@ -18,7 +18,7 @@ from api.bodies import MAX_BODY_BYTES, TOO_LARGE
 from api.problems import JSON, SEND_JSON, Problem, dump, invalid
 from api.routes.access import refusals, require
 from collector.naming import name_kept
-from control.breakers import Decision
+from control.breakers.index import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from api.services import Services
-    from control.breakers import Verdict
+    from control.breakers.index import Verdict
 
 PATH: Final = "/v1/check"
 MAX_CALLS: Final = 256

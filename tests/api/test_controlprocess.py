@@ -17,7 +17,8 @@ from api.config import PolicyRule, Settings, Webhook, to_json
 from api.config import Token as ApiToken
 from api.controlprocess import ControlOptions, ControlProcess, Peer, options_from
 from api.metrics import IngestMetrics
-from control.policy import Action, Reach
+from control.action import Action
+from control.policy import Reach
 from detectors.protocol import Severity
 from tests.control.support import SECRET, Receiver, receiving
 

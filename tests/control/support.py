@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from prometheus_client import CollectorRegistry
 
-from control.breakers import BreakerIndex, Breakers
+from control.breakers.book import Breakers
+from control.breakers.index import BreakerIndex
 from control.db import ControlDb
 from control.delivery import Delivery
 from control.findings import SpoolFindings

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from control.actor import Actor
 from control.alerts import (
     ALERT_TRANSITIONS,
     Alert,
@@ -21,7 +22,6 @@ from control.alerts import (
     take_finding,
     to_json,
 )
-from control.breakers import Actor
 from control.db import ControlDb
 from control.notices import message_id
 from detectors.protocol import Severity

@@ -12,26 +12,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from control.breakers import (
-    TRANSITIONS,
-    Actor,
-    Breaker,
-    BreakerIndex,
-    Breakers,
-    Decision,
-    Event,
-    IllegalTransition,
-    State,
-    UnknownBreaker,
-    breaker_id,
-    from_json,
-    get_breaker,
-    list_breakers,
-    to_json,
-    transition,
-)
+from control.action import Action
+from control.actor import Actor
+from control.breakers.book import Breakers, get_breaker, list_breakers
+from control.breakers.index import BreakerIndex, Decision
+from control.breakers.record import Breaker, UnknownBreaker, breaker_id, from_json, to_json
+from control.breakers.states import TRANSITIONS, Event, IllegalTransition, State, transition
 from control.db import ControlDb
-from control.policy import Action, Scope, Trip
+from control.policy import Trip
+from control.scope import Scope
 from tests.control.support import STUCK, ManualClock
 
 if TYPE_CHECKING:

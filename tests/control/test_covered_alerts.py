@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from control.actor import Actor
 from control.alerts import AlertState, covers, expire, get_alert, list_alerts
-from control.breakers import Actor
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.outbox import list_deliveries
 from control.policy import Policy, Rule

@@ -13,9 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from control.action import Action
 from control.alerts import AlertState, list_alerts
-from control.breakers import State, list_breakers
-from control.policy import Action, Policy, Reach, Rule
+from control.breakers.book import list_breakers
+from control.breakers.states import State
+from control.policy import Policy, Reach, Rule
 from tests.control.support import Parts, Receiver, Reply, Spool, another, eventually
 
 PROJECT: Final = Path(__file__).parents[2]
@@ -27,7 +29,8 @@ import sys
 from pathlib import Path
 from api.controlprocess import ControlOptions, run_control
 from control.notifiers.webhook import WebhookConfig
-from control.policy import Action, Policy, Reach, Rule
+from control.action import Action
+from control.policy import Policy, Reach, Rule
 from control.retry import RetryPolicy
 from control.service import LoopSettings
 from tests.control.support import SECRET

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from control.db import MIGRATIONS, ControlDb, ControlDbError, ControlDbInUseError, get_cursor, set_cursor
+from control.db import ControlDb, ControlDbError, ControlDbInUseError, get_cursor, set_cursor
+from control.migrate import scripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ def db(tmp_path: Path) -> Iterator[ControlDb]:
 
 def test_a_new_file_has_the_newest_schema_and_syncs_every_commit(db: ControlDb) -> None:
     with db.reading() as connection:
-        assert connection.execute("PRAGMA user_version").fetchone()[0] == len(MIGRATIONS)
+        assert connection.execute("PRAGMA user_version").fetchone()[0] == len(scripts())
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     with db.transaction() as tx:
         assert tx.execute("PRAGMA synchronous").fetchone()[0] == 2
@@ -36,7 +37,7 @@ def test_opening_again_keeps_what_was_written(tmp_path: Path) -> None:
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "control.db")) as connection:
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        connection.execute(f"PRAGMA user_version = {len(scripts()) + 1}")
     with pytest.raises(ControlDbError, match="newer Recloser"):
         ControlDb(tmp_path / "control.db")
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from control.policy import Action, Policy, Reach, Rule, Scope, Trip, trips
+from control.action import Action
+from control.policy import Policy, Reach, Rule, Trip, trips
+from control.scope import Scope
 from detectors.protocol import Severity
 from tests.control.support import STUCK
 

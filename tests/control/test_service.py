@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from control.action import Action
+from control.actor import Actor
 from control.alerts import AlertState, list_alerts
-from control.breakers import Actor, Decision
+from control.breakers.index import Decision
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.outbox import list_deliveries
-from control.policy import Action, Policy, Reach, Rule
+from control.policy import Policy, Reach, Rule
 from control.service import ControlLoop, LoopSettings
 from detectors.protocol import Severity
 from tests.control.support import (

@@ -1,0 +1,1 @@
+"""Breakers: named switches over a scope. Closed lets calls through, open refuses them."""
