@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -69,12 +69,21 @@ class OnCall:
         self.server.server_close()
 
 
+class HasUrl(Protocol):
+    """Where webhooks go."""
+
+    @property
+    def url(self) -> str:
+        """The address."""
+        ...
+
+
 @dataclass(slots=True)
 class Served:
     """A `recloser serve` in a process of its own, with fixed ports so that it can come back."""
 
     folder: Path
-    on_call: OnCall
+    on_call: HasUrl
     extra: tuple[str, ...] = ()
     http_port: int = field(default_factory=free_port)
     grpc_port: int = field(default_factory=free_port)
@@ -98,7 +107,7 @@ name = "stop"
 kinds = ["doom_loop"]
 scope = "session"
 action = "halt"
-"""
+{self.settings()}"""
         )
         log = (self.folder / "serve.log").open("ab")
         self.process = subprocess.Popen(
@@ -109,6 +118,10 @@ action = "halt"
         )
         log.close()
         self.await_ready()
+
+    def settings(self) -> str:
+        """What the configuration has besides: TOML tables."""
+        return ""
 
     def await_ready(self) -> None:
         deadline = time.monotonic() + PATIENCE
