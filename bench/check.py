@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from api.controlprocess import ControlOptions, run_control
+from control.breakers.settings import BreakerSettings
 from control.policy import Policy, Rule
 from detectors.protocol import Finding, Severity
 
@@ -70,7 +71,7 @@ def _serve(folder: Path, ready: Connection) -> None:
         ControlOptions(
             spool_path=folder / "spool.db",
             control_path=folder / "control.db",
-            policy=Policy(rules=(Rule(name="deny"),), escalate_after=0),
+            policy=Policy(rules=(Rule(name="deny"),), breakers=BreakerSettings(escalate_after=0)),
         ),
         ready.send,
     )
@@ -124,7 +125,7 @@ async def _connection(port: int, path: str, count: int, *, wrap: bool) -> list[f
         }
         body = orjson.dumps({"calls": [call]} if wrap else call)
         head = (
-            f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
         began = time.perf_counter()

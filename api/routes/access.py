@@ -20,13 +20,18 @@ MAX_POSITION: Final = 2**63 - 1
 """Largest position or revision that the database can hold."""
 
 _REFUSALS: Final = {
+    400: "The request cannot be read.",
     401: "No token, or one that nobody knows.",
     403: "The token does not allow this.",
     404: "There is no such thing.",
     409: "It makes no sense in the present state.",
+    410: "It is over.",
+    412: "The breaker was changed since the revision that If-Match names.",
     413: "The body is too large.",
     415: "The content-type is not application/json.",
     422: "A field is missing or wrong.",
+    429: "Too many requests; `Retry-After` says when to come back.",
+    503: "It cannot be done now; `Retry-After` says when to come back.",
 }
 
 
