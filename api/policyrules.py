@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from control.action import Action
+from control.breakers.settings import BreakerSettings
 from control.policy import Policy, Reach, Rule
 from detectors.catalog import unknown_findings
 from detectors.protocol import Severity
@@ -15,7 +16,7 @@ def policy_of(rules: Sequence[Mapping[str, Any]], escalate_after: int) -> Policy
     """The policy that settings spell. Raises `ValueError` that names the key that makes no sense."""
     return Policy(
         rules=tuple(_rule(number, rule) for number, rule in enumerate(rules, start=1)),
-        escalate_after=escalate_after,
+        breakers=BreakerSettings(escalate_after=escalate_after),
     )
 
 

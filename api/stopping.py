@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from collector.step import Kind, Outcome, RunEnded, Step
-from control.policy import Policy, trips
+from control.policy import Policy
 from detectors.operation import operation_of
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Stops:
         """Take what was found at the step before."""
         if finding.evidence.get("shadow"):
             return
-        for trip in trips(self._policy, finding):
+        for trip in self._policy.rule_on(finding, place.at_ns).trips:
             if trip.shadow:
                 continue
             tool = trip.scope.tool

@@ -21,7 +21,6 @@ from control.duties import Duties
 from control.findings import CURSOR, MalformedFinding, finding_from_json, remember_finding
 from control.notices import message_id, notice
 from control.notifiers.protocol import Message
-from control.policy import trips
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -199,7 +198,7 @@ class Control:
     def _decide(self, tx: Transaction, finding: Finding, found_ns: int, now: int) -> None:
         changed = [
             breaker
-            for trip in trips(self._policy, finding)
+            for trip in self._policy.rule_on(finding, now).trips
             if (breaker := self.breakers.trip(tx, trip, finding, found_ns)) is not None
         ]
         opened = breakers_of(tx, finding.session_id, finding.id)
