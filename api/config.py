@@ -168,13 +168,34 @@ class PolicyRule(Section):
 
 
 class Token(Section):
-    """A bearer token. Scopes: ingest (send spans), check, read, operate (reset breakers)."""
+    """A bearer token. Scopes: ingest, read, check, trip, override, admin; see `docs/authorization.md`."""
 
     name: str = Field("", description="Who it is for; written into the audit")
     token: SecretStr = Field(min_length=16, description="The secret, 16 characters or more")
-    scopes: tuple[Literal["ingest", "check", "read", "operate"], ...] = Field(
-        ("read",), description="What it allows: send spans, ask, look, reset breakers"
+    scopes: tuple[Literal["ingest", "read", "check", "trip", "override", "admin"], ...] = Field(
+        ("read",), min_length=1, description="What it allows; none implies another"
     )
+    services: tuple[str, ...] = Field((), description="Patterns of the services it is restricted to")
+    agents: tuple[str, ...] = Field((), description="Patterns of the agents it is restricted to")
+    sessions: tuple[str, ...] = Field((), description="Patterns of the sessions it is restricted to")
+
+    @field_validator("scopes", mode="before")
+    @classmethod
+    def _no_operate(cls, scopes: Any) -> Any:  # noqa: ANN401 - not validated yet
+        if isinstance(scopes, (list, tuple)) and "operate" in scopes:
+            raise ValueError(
+                "'operate' is no scope any more: 'trip' opens breakers, 'override' resets and forces them, "
+                "resolves and silences alerts"
+            )
+        return scopes
+
+
+class Limits(Section):
+    """Requests a second to the HTTP API; 0 lifts a limit. See `docs/authorization.md`."""
+
+    check_per_s: float = Field(2000.0, ge=0, description="Checks of one token; refused only above ten times")
+    other_per_s: float = Field(100.0, ge=0, description="All other requests of one token")
+    failed_per_s: float = Field(1.0, ge=0, description="Unknown tokens from one address")
 
 
 class Settings(BaseSettings):
@@ -207,6 +228,7 @@ class Settings(BaseSettings):
     )
     tls: Tls = Tls()
     tokens: tuple[Token, ...] = ()
+    limits: Limits = Limits()
     webhooks: tuple[Webhook, ...] = ()
     delivery: Delivery = Delivery()
     escalate_after: int = Field(3, ge=0, description="Refused checks after which a deny halts; 0 never")

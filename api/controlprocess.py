@@ -23,7 +23,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from api.app import create_app
-from api.auth import Authority, Token, Verb
+from api.auth import Authority, Token, configured_tokens
 from api.hosts import KnownHosts
 from api.httpserver import HttpBounds, bounded, room_for_connections
 from api.policyrules import policy_of
@@ -204,7 +204,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         host=host,
         host_names=(host, *settings["allowed_hosts"]),
         port=int(str(given["api_port"])),
-        tokens=tuple(_token(n, token) for n, token in enumerate(settings["tokens"], start=1)),
+        tokens=configured_tokens(settings["tokens"]),
         policy=policy_of(settings["policy"], settings["escalate_after"]),
         retry=RetryPolicy(**settings["delivery"]),
         destinations=tuple(
@@ -230,11 +230,6 @@ def _open(path: Path) -> ControlDb:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-
-def _token(number: int, given: Mapping[str, Any]) -> Token:
-    verbs = {Verb(scope) for scope in given["scopes"] if scope in {verb.value for verb in Verb}}
-    return Token.of(given.get("name") or f"token-{number}", given["token"], verbs)
 
 
 def _mapping(value: object) -> dict[str, Any]:

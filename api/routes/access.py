@@ -10,7 +10,7 @@ from api.problems import JSON, Problem
 from control.actor import Actor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from api.auth import Caller, Verb
     from api.services import Services
@@ -35,24 +35,37 @@ _REFUSALS: Final = {
 }
 
 
-def require(services: Services, verb: Verb) -> Callable[[Request], Caller]:
-    """Make a dependency that lets only callers with `verb` pass. Raises `api.auth.Denied`."""
+def require(
+    services: Services, verb: Verb | None, *, restricted: bool = False
+) -> Callable[[Request], Awaitable[Caller]]:
+    """Make a dependency that lets only callers with `verb` (None: any token) pass.
 
-    def caller(request: Request) -> Caller:
-        return services.authority.admit(request.headers.get("authorization"), verb)
+    `restricted`: the route lets tokens in that are restricted to services, agents or sessions, and compares
+    what is asked with `Caller.confirm`. Raises `api.auth.Denied`.
+    """
+
+    async def caller(request: Request) -> Caller:
+        authorization = request.headers.get("authorization")
+        return services.authority.admit(authorization, verb, request.scope, restricted=restricted)
 
     return caller
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Document refusals in OpenAPI."""
-    return {status: {"model": Problem, "description": _REFUSALS[status]} for status in statuses}
+    """Document refusals in OpenAPI. Where a token is asked for, too many requests are refused, too."""
+    return {status: {"model": Problem, "description": _REFUSALS[status]} for status in _with_limits(statuses)}
 
 
 def refusals_of_text(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Document refusals of a route whose other answers are no JSON. Another route must use `refusals`."""
     content = {JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": _REFUSALS[status], "content": content} for status in statuses}
+    return {
+        status: {"description": _REFUSALS[status], "content": content} for status in _with_limits(statuses)
+    }
+
+
+def _with_limits(statuses: tuple[int, ...]) -> tuple[int, ...]:
+    return (*statuses, 429) if 401 in statuses and 429 not in statuses else statuses  # noqa: PLR2004 - HTTP's
 
 
 def person(caller: Caller) -> Actor:

@@ -124,7 +124,7 @@ def router(services: Services) -> APIRouter:
             except UnknownAlert:
                 raise not_found("alert", alert_id) from None
 
-    operator = Depends(require(services, Verb.OPERATE))
+    operator = Depends(require(services, Verb.OVERRIDE))
 
     @routes.post("/{alert_id}/resolve", responses=refusals(404, 409, 415), summary="End an alert")
     def resolve(alert_id: str, body: ResolveRequest, caller: Caller = operator) -> AlertOut:

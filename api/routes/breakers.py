@@ -138,7 +138,7 @@ def router(services: Services) -> APIRouter:
             except UnknownBreaker:
                 raise not_found("breaker", breaker_id) from None
 
-    operator = Depends(require(services, Verb.OPERATE))
+    operator = Depends(require(services, Verb.OVERRIDE))
 
     @routes.post("/{breaker_id}/reset", responses=refusals(404, 409, 415), summary="Close a breaker")
     def reset(breaker_id: str, body: ResetRequest, caller: Caller = operator) -> BreakerOut:

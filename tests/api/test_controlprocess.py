@@ -76,7 +76,9 @@ def test_the_settings_become_options() -> None:
         False,
     )
     assert [(hook.name, hook.secrets) for hook in options.destinations] == [("pager", (SECRET,))]
-    assert [(token.name, token.verbs) for token in options.tokens] == [("token-1", frozenset({Verb.CHECK}))]
+    assert [(token.name, token.verbs) for token in options.tokens] == [
+        ("token-1", frozenset({Verb.INGEST, Verb.CHECK}))
+    ]
     assert options.peers == (Peer(name="ingest", metrics_url="http://127.0.0.1:4320/metrics"),)
 
 
