@@ -10,10 +10,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from api.auth import Denied
+from api.auth import Authority, Denied
 from api.bodies import BoundedBodies
 from api.problems import SEND_JSON, ApiError, Problem, answer, invalid, unexpected
-from api.routes import alerts, breakers, check, findings, health, metrics
+from api.routes import alerts, breakers, check, findings, health, metrics, tokens
 from api.routes.check import CheckShortcut
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def create_app(services: Services) -> FastAPI:
         docs_url=None,  # both pages would load scripts from elsewhere
         redoc_url=None,
     )
-    for resource in (check, breakers, alerts, findings, health, metrics):
+    app.state.authority = services.authority
+    for resource in (check, breakers, alerts, findings, health, metrics, tokens):
         app.include_router(resource.router(services))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(Denied, _denied)
@@ -57,10 +58,11 @@ def _api_error(_request: Request, error: Exception) -> Response:
     return answer(error.status, error.problem)
 
 
-def _denied(_request: Request, error: Exception) -> Response:
+def _denied(request: Request, error: Exception) -> Response:
     assert isinstance(error, Denied)  # noqa: S101 - registered for this type only
-    headers = {"www-authenticate": "Bearer"} if error.status == 401 else None  # noqa: PLR2004 - HTTP's number
-    return answer(error.status, Problem(code="denied", detail=error.detail), headers)
+    authority: Authority = request.app.state.authority
+    authority.note(error, request.scope)
+    return answer(error.status, Problem(code=error.code, detail=error.detail), error.headers)
 
 
 def _invalid(request: Request, error: Exception) -> Response:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hmac
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from api.ratelimit import Limiter, NoLimits
 from control.tokens import MIN_SECRET, Token, digest_of
 from control.verbs import EVERYTHING, Only, Verb
 
 __all__ = ["MIN_SECRET", "Authority", "Caller", "Denied", "Refused", "Token", "Tokens", "Verb"]
+
+_UNAUTHENTICATED: Final = 401
+_TOO_MANY: Final = 429
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,19 @@ class Denied(Exception):  # noqa: N818 - says what happened to the caller
         self.detail = detail
         self.who = who
         self.retry_after = retry_after
+        self.noted = False
+
+    @property
+    def code(self) -> str:
+        """The stable name of the reason."""
+        return "too_many_requests" if self.status == _TOO_MANY else "denied"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the answer owes the caller."""
+        if self.status == _TOO_MANY:
+            return {"retry-after": str(max(1, math.ceil(self.retry_after or 0)))}
+        return {"www-authenticate": "Bearer"} if self.status == _UNAUTHENTICATED else {}
 
 
 class Tokens(Protocol):
@@ -112,9 +129,26 @@ class Authority:
             self.note(denied, request)
             raise
 
+    def confirm(
+        self,
+        caller: Caller,
+        request: Mapping[str, Any],
+        service: str | None,
+        agent: str | None,
+        session: str | None,
+    ) -> None:
+        """Compare what is asked with the restriction of the caller's token. Raises `Denied`."""
+        if caller.only:
+            try:
+                caller.confirm(service=service, agent=agent, session=session)
+            except Denied as denied:
+                self.note(denied, request)
+                raise
+
     def note(self, denied: Denied, request: Mapping[str, Any] | None) -> None:
-        """Have a refusal written down that came after `admit`."""
-        if self._refused is not None:
+        """Have a refusal written down, once whoever says so. `request` is the ASGI scope."""
+        if self._refused is not None and not denied.noted:
+            denied.noted = True
             self._refused(denied, request or {})
 
     def stands(self, caller: Caller) -> bool:

@@ -24,10 +24,13 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from api.app import create_app
 from api.auth import Authority, Token, configured_tokens
+from api.headers import SecurityHeaders
 from api.hosts import KnownHosts
 from api.httpserver import HttpBounds, bounded, room_for_connections
 from api.policyrules import policy_of
 from api.process import read_options, say_ready, set_up_logging
+from api.ratelimit import Limits, RateLimiter
+from api.refusals import Refusals
 from api.services import MetricsSource, Probe, Services
 from control.breakers.book import Breakers
 from control.breakers.index import BreakerIndex
@@ -41,6 +44,8 @@ from control.outbox import Outbox
 from control.policy import Policy
 from control.retry import RetryPolicy
 from control.service import Control, ControlLoop, LoopSettings
+from control.tokenfile import any_token
+from control.tokens import TokenBook, TokenUse
 
 _log = logging.getLogger(__name__)
 
@@ -88,10 +93,11 @@ class ControlOptions:
     loop: LoopSettings = field(default_factory=LoopSettings)
     peers: tuple[Peer, ...] = ()
     host_names: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        """Refuse to serve strangers."""
-        if not self.tokens and not _is_loopback(self.host):
+        """Refuse to serve strangers: tokens may be those of the configuration or those of `control.db`."""
+        if not self.tokens and not _is_loopback(self.host) and not any_token(self.control_path):
             raise ValueError(
                 f"host: {self.host} can be reached by others; set tokens, or listen on 127.0.0.1"
             )
@@ -120,12 +126,23 @@ class ControlProcess:
             metrics=metrics,
             now_ns=time.time_ns,
         )
-        self._loop = ControlLoop(control, options.loop, time.monotonic)
+        tokens = TokenBook(self._db, time.time_ns, configured=options.tokens)
+        self._refusals = Refusals(
+            self._db, time.time_ns, lambda status: metrics.refused_requests.labels(str(status)).inc()
+        )
+        self._token_use = TokenUse(tokens)
+        duties = (self._refusals, self._token_use)
+        self._loop = ControlLoop(control, options.loop, time.monotonic, duties=duties)
         self._control = control
         self._stopped = False
         self.services = Services(
             control=control,
-            authority=Authority(options.tokens),
+            authority=Authority(
+                book=tokens,
+                limiter=RateLimiter(options.limits, time.monotonic, metrics.checks_over_limit.inc),
+                refused=self._refusals,
+            ),
+            tokens=tokens,
             registry=registry,
             now_ns=time.time_ns,
             probes={"control": self._probe} | {peer.name: _peer_probe(peer) for peer in options.peers},
@@ -146,6 +163,8 @@ class ControlProcess:
         self._loop.stop()
         self._delivery.stop()
         self._control.settle()
+        self._refusals.flush()
+        self._token_use.turn()
         self._source.close()
         self._db.close()
 
@@ -205,6 +224,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         host_names=(host, *settings["allowed_hosts"]),
         port=int(str(given["api_port"])),
         tokens=configured_tokens(settings["tokens"]),
+        limits=Limits(**settings["limits"]),
         policy=policy_of(settings["policy"], settings["escalate_after"]),
         retry=RetryPolicy(**settings["delivery"]),
         destinations=tuple(
@@ -242,7 +262,7 @@ def _server(services: Services, host_names: tuple[str, ...]) -> uvicorn.Server:
     app = create_app(services)
     bounds = HttpBounds(body_timeout_s=_BODY_TIMEOUT_S, max_connections=room_for_connections())
     config = uvicorn.Config(
-        KnownHosts(app, host_names) if services.authority.open else app,
+        SecurityHeaders(KnownHosts(app, host_names, lambda: services.authority.open)),
         loop="uvloop",
         http=bounded(bounds),
         ws="none",

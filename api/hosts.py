@@ -8,7 +8,7 @@ nobody can make it point elsewhere.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from api.problems import Problem, dump
@@ -20,10 +20,16 @@ MISDIRECTED: Final = 421
 
 
 class KnownHosts:
-    """ASGI in front of an app: 421 for requests that name a host which is none of ours."""
+    """ASGI in front of an app: 421 for requests that name a host which is none of ours.
 
-    def __init__(self, app: ASGIApp, names: Iterable[str] = ()) -> None:
+    Only while it is `needed`: a page in a browser has no token.
+    """
+
+    def __init__(
+        self, app: ASGIApp, names: Iterable[str] = (), needed: Callable[[], bool] = lambda: True
+    ) -> None:
         self._app = app
+        self._needed = needed
         self._names = frozenset(name.lower() for name in names)
         self._known: set[bytes] = set()
 
@@ -31,7 +37,7 @@ class KnownHosts:
         """Serve one request."""
         if scope["type"] == "http":
             host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-            if host not in self._known:
+            if host not in self._known and self._needed():
                 if not is_ours(host.decode("latin-1"), self._names):
                     await _refuse(send, host)
                     return

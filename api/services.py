@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from api.auth import Authority
     from control.service import Control
+    from control.tokens import TokenBook
 
 Probe: TypeAlias = Callable[[], str | None]
 """Says what a part is waiting for, or None when it is ready. May block for a second at most."""
@@ -28,6 +29,7 @@ class Services:
 
     control: Control
     authority: Authority
+    tokens: TokenBook
     registry: CollectorRegistry
     now_ns: Callable[[], int]
     probes: Mapping[str, Probe] = field(default_factory=dict)

@@ -77,3 +77,14 @@ class ControlMetrics:
         self.checks = Counter(
             "recloser_checks", "Answers to checks (allow, deny, halt).", ["decision"], registry=registry
         )
+        self.checks_over_limit = Counter(
+            "recloser_checks_over_limit",
+            "Checks above limits.check_per_s, answered all the same up to ten times that.",
+            registry=registry,
+        )
+        self.refused_requests = Counter(
+            "recloser_api_refused",
+            "Requests refused by authorization (401, 403) or by a limit (429).",
+            ["status"],
+            registry=registry,
+        )

@@ -163,6 +163,7 @@ class TokenBook:
         with self._db.transaction() as tx:
             self._refuse(wanted, now)
             self._store(tx, token)
+            _audit(tx, "token.create", token, actor, now)
         return token, secret
 
     def revoke(self, token_id: str, actor: Actor, *, last_admin: bool = False) -> Token:
@@ -185,6 +186,7 @@ class TokenBook:
                 raise TokenRefused("this is the last token that allows admin; make another one first")
             after = replace(token, revoked_ns=now, revoked_by=actor.id)
             self._store(tx, after)
+            _audit(tx, "token.revoke", after, actor, now)
             return after
 
     def _refuse(self, wanted: Wanted, now: int) -> None:
@@ -225,6 +227,20 @@ class TokenBook:
         self._by_digest = by_digest | {token.digest: token for token in self._configured}
 
 
+class TokenUse:
+    """A duty: writes down once a minute when tokens were last used."""
+
+    name = "the last use of tokens"
+    every_s = 60.0
+
+    def __init__(self, book: TokenBook) -> None:
+        self._book = book
+
+    def turn(self) -> None:
+        """Write what is new."""
+        self._book.settle()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """A token to be made. `expires_ns` is a unix time in ns."""
@@ -241,6 +257,30 @@ class Wanted:
         if not self.verbs:
             raise ValueError(f"verbs: at least one of {', '.join(Verb)} is needed")
         check_restriction(self.verbs, self.only, "verbs")
+
+
+def _audit(tx: Transaction, verb: str, token: Token, actor: Actor, now_ns: int) -> None:
+    from control.audit import record
+
+    said = {
+        "name": token.name,
+        "verbs": sorted(token.verbs),
+        "expires_ns": token.expires_ns,
+        "services": list(token.only.services),
+        "agents": list(token.only.agents),
+        "sessions": list(token.only.sessions),
+    }
+    revoked = token.revoked_ns is not None
+    record(
+        tx,
+        at_ns=now_ns,
+        actor=actor,
+        verb=verb,
+        subject=token.id,
+        reason="",
+        before=said if revoked else None,
+        after=None if revoked else said,
+    )
 
 
 def _token(row: sqlite3.Row) -> Token:

@@ -13,6 +13,7 @@ from api.auth import Authority, Token, Verb
 from api.services import Services
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.policy import Policy, Rule
+from control.tokens import TokenBook
 from tests.control.support import SECRET, ManualClock, Parts, Spool
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _api(folder: Path, authority: Authority) -> Iterator[Api]:
         services = Services(
             control=parts.control,
             authority=authority,
+            tokens=TokenBook(parts.db, clock),
             registry=parts.registry,
             now_ns=clock,
             probes={"control": lambda: parts.control.waiting_for},

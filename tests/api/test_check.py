@@ -9,6 +9,7 @@ from api.auth import Authority
 from api.bodies import MAX_BODY_BYTES
 from api.routes.check import CheckShortcut
 from api.services import Services
+from control.tokens import TokenBook
 from tests.control.support import STUCK
 
 if TYPE_CHECKING:
@@ -127,7 +128,11 @@ def assert_refused(response: httpx.Response, status: int, code: str) -> None:
 
 def without_shortcut(api: Api) -> Api:
     services = Services(
-        control=api.parts.control, authority=Authority(), registry=api.parts.registry, now_ns=api.parts.clock
+        control=api.parts.control,
+        authority=Authority(),
+        tokens=TokenBook(api.parts.db, api.parts.clock),
+        registry=api.parts.registry,
+        now_ns=api.parts.clock,
     )
     app = create_app(services)
     app.user_middleware = [layer for layer in app.user_middleware if str(layer.cls) != str(CheckShortcut)]
