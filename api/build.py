@@ -6,18 +6,23 @@ import hmac
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, Literal
 
-from api.config import ConfigError, Settings
+from api.auth import Tokens, configured_tokens
+from api.config import ConfigError, Settings, to_json
 from api.detection import Pack
 from api.metrics import IngestMetrics
 from api.shipping import pack_rows
 from collector.batch import Decoded, Signal
 from collector.decode import decode
 from collector.reader import StepReader
-from collector.receivers.auth import FORBIDDEN, UNAUTHENTICATED, Auth, anyone
+from collector.receivers.auth import FORBIDDEN, UNAUTHENTICATED, Auth
 from collector.receivers.limits import Limits
 from collector.redact import RedactionSettings, Redactor
+from control.tokenfile import TokenFile
+from control.tokens import digest_of
+from control.verbs import Verb
 from detectors.catalog import BUILT_IN, third_party, tool_policy
 from detectors.catalog import build as detectors
 from detectors.engine import Engine
@@ -101,18 +106,29 @@ def build_limits(settings: Settings) -> Limits:
     )
 
 
-def build_auth(settings: Settings) -> Auth:
-    """Who may send spans: everyone without tokens, else those whose token has the scope `ingest`."""
-    if not settings.tokens:
-        return anyone
-    known = [(token.token.get_secret_value().encode(), "ingest" in token.scopes) for token in settings.tokens]
+def build_tokens(settings: Settings) -> TokenFile:
+    """The tokens of the configuration and those of `control.db`. Raises `ConfigError`."""
+    given = [to_json(token) for token in settings.tokens]
+    try:
+        return TokenFile(Path(settings.data_dir) / "control.db", configured_tokens(given))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
-    def check(token: str | None) -> Literal[401, 403] | None:
-        presented = (token or "").encode()
-        allowed = [may for secret, may in known if hmac.compare_digest(secret, presented)]
-        if not allowed:
+
+def build_auth(tokens: Tokens, now_ns: Callable[[], int] = time.time_ns) -> Auth:
+    """Who may send spans: everyone without tokens, else those whose token has the verb `ingest`."""
+
+    def check(secret: str | None) -> Literal[401, 403] | None:
+        if not tokens.required:
+            return None
+        digest = digest_of(secret or "")
+        token = tokens.find(digest)
+        if token is None or not hmac.compare_digest(token.digest, digest) or not token.valid(now_ns()):
             return UNAUTHENTICATED
-        return None if allowed[0] else FORBIDDEN
+        if Verb.INGEST not in token.verbs:
+            return FORBIDDEN
+        tokens.used(token)
+        return None
 
     return check
 

@@ -27,6 +27,7 @@ from api.build import (
     build_pack,
     build_reader,
     build_recoveries,
+    build_tokens,
 )
 from api.config import ConfigError, Settings
 from api.detection import CURSOR as DETECTORS
@@ -134,6 +135,7 @@ class IngestProcess:
             ),
             time.time_ns,
         )
+        self._tokens = build_tokens(settings)
         self._intake = Intake(build_decode(settings, self._metrics), self._spool, self._metrics)
         self._fits = FitProcess()
         self._detection = DetectionLoop(
@@ -166,13 +168,14 @@ class IngestProcess:
         self._detection.start()
         look_for_garbage_rarely()
         self._shipping.start()
-        limits, auth = build_limits(settings), build_auth(settings)
+        self._tokens.start()
+        limits, auth = build_limits(settings), build_auth(self._tokens)
         counters, in_flight = ReceiverCounters(self._metrics), InFlight(limits)
         tls = Tls(settings.tls.cert, settings.tls.key) if settings.tls.cert and settings.tls.key else None
         app = http_app(self._intake, limits=limits, auth=auth, metrics=counters, in_flight=in_flight)
         server = _HttpServer(
             uvicorn.Config(
-                app if settings.tokens else KnownHosts(app, (settings.host, *settings.allowed_hosts)),
+                KnownHosts(app, (settings.host, *settings.allowed_hosts), lambda: not self._tokens.required),
                 host=settings.host,
                 port=self._options.http_port,
                 http=bounded(HttpBounds(max_connections=room_for_connections())),
@@ -211,6 +214,8 @@ class IngestProcess:
                 os._exit(70)
             self._metrics.spool_bytes.set(self._spool.size)
             self._metrics.identities.set(self._spool.known_identities)
+            for name, used_s in self._tokens.last_used().items():
+                self._metrics.token_used.labels(name).set(used_s)
             self._metrics.spool_refuses.labels("full").set(self._spool.full)
             self._metrics.spool_refuses.labels("disk").set(self._spool.cannot_write)
             if self._spool.cannot_write and time.monotonic() - tried >= RETRY_WRITE:
@@ -222,6 +227,7 @@ class IngestProcess:
                 continue
 
     def _drain(self) -> None:
+        self._tokens.stop()
         self._intake.close()
         self._detection.stop()
         self._fits.close()

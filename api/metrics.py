@@ -110,6 +110,12 @@ class IngestMetrics:
             ["reason"],
             registry=registry,
         )
+        self.token_used = Gauge(
+            "recloser_ingest_token_used_timestamp_seconds",
+            "When a token last sent spans, unix seconds",
+            ["token"],
+            registry=registry,
+        )
         self.identities = Gauge("recloser_known_identities", "Span identities remembered", registry=registry)
         self.evicted_scopes = Gauge(
             "recloser_evicted_scopes", "Scopes given up for memory", registry=registry

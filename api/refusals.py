@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from control.actor import Actor
+from control.audit import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,8 +80,6 @@ class Refusals:
 
 
 def _record(tx: Transaction, refusal: Refusal, count: int, detail: str) -> None:
-    from control.audit import record
-
     record(
         tx,
         at_ns=refusal.minute * _MINUTE,

@@ -57,10 +57,10 @@ class TokenFile:
 
     def used(self, token: Token) -> None:
         """Remember that it was used just now."""
-        self._used[token.id] = time.time()
+        self._used[token.name] = time.time()
 
     def last_used(self) -> Mapping[str, float]:
-        """Return by id when tokens were used here: unix seconds."""
+        """Return by name when tokens were used here: unix seconds."""
         return dict(self._used)
 
     def start(self) -> None:

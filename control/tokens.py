@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from control.audit import record
 from control.verbs import EVERYTHING, LIMITABLE, Only, Verb
 
 if TYPE_CHECKING:
@@ -260,8 +261,6 @@ class Wanted:
 
 
 def _audit(tx: Transaction, verb: str, token: Token, actor: Actor, now_ns: int) -> None:
-    from control.audit import record
-
     said = {
         "name": token.name,
         "verbs": sorted(token.verbs),
