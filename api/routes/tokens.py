@@ -125,16 +125,8 @@ def router(services: Services) -> APIRouter:
         The first one of all must allow `admin`, else there could be no other one.
         """
         now = services.now_ns()
-        wanted = Wanted(
-            name=body.name,
-            verbs=frozenset(body.verbs),
-            expires_ns=None if body.expires_in_s is None else now + body.expires_in_s * 1_000_000_000,
-            only=Only(
-                services=tuple(body.services), agents=tuple(body.agents), sessions=tuple(body.sessions)
-            ),
-        )
         try:
-            token, secret = book.create(wanted, person(caller))
+            token, secret = book.create(wanted_of(body, now), person(caller))
         except ValueError as error:
             raise ApiError(422, "invalid", str(error)) from None
         except TokenRefused as error:
@@ -155,6 +147,16 @@ def router(services: Services) -> APIRouter:
             raise ApiError(409, "conflict", str(error)) from None
 
     return routes
+
+
+def wanted_of(body: TokenRequest, now_ns: int) -> Wanted:
+    """Say what is wanted to the book of tokens."""
+    return Wanted(
+        name=body.name,
+        verbs=frozenset(body.verbs),
+        expires_ns=None if body.expires_in_s is None else now_ns + body.expires_in_s * 1_000_000_000,
+        only=Only(services=tuple(body.services), agents=tuple(body.agents), sessions=tuple(body.sessions)),
+    )
 
 
 def token_out(token: Token, now_ns: int) -> TokenOut:
