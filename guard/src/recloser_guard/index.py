@@ -1,0 +1,218 @@
+"""The breakers in memory, found by what their scopes name: no loop over all of them, no lock to read.
+
+One thread changes an index, any thread reads it: what readers follow is replaced whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any, Callable, NamedTuple
+
+from recloser_guard.record import (
+    DECIDING,
+    FORCED_CLOSED,
+    FORCED_OPEN,
+    HALF_OPEN,
+    OPEN,
+    PARTS,
+    Breaker,
+)
+
+AGENT, ARGS = PARTS.index("agent"), PARTS.index("args")
+_VERSIONED = len(PARTS)  # where a call has its agent with its version
+
+
+class Call(NamedTuple):
+    """The call that is asked about; None where it does not say. `args` is the sidecar's 16-hex signature.
+
+    A breaker whose scope names a part that the call does not say does not cover it.
+    """
+
+    tenant: str | None
+    service: str | None
+    agent: str | None
+    session: str | None
+    run: str | None
+    tool: str | None
+    args: str | None
+    model: str | None
+    agent_at_version: str | None = None
+
+
+class Found(NamedTuple):
+    """What the index knows of a call.
+
+    `breaker` is the one that decides, None when none refuses; `override` the one that holds it closed;
+    `ask` tells that a breaker over certain arguments covers the rest of the call: only the sidecar can say.
+    """
+
+    breaker: Breaker | None
+    override: Breaker | None
+    ask: bool
+
+
+NOTHING = Found(None, None, ask=False)
+
+
+class _Shape:
+    """All breakers whose scopes name the same parts, by the values of these."""
+
+    __slots__ = ("by_value", "names_args", "parts", "take")
+
+    def __init__(self, parts: tuple[int, ...]) -> None:
+        self.parts = parts
+        self.names_args = ARGS in parts
+        self.take: Callable[[Any], Any] = itemgetter(*parts)
+        self.by_value: dict[Any, tuple[Breaker, ...]] = {}
+
+
+class Index:
+    """The breakers that say anything about calls, by scope."""
+
+    def __init__(self, breakers: Iterable[Breaker] = (), revision: int = 0) -> None:
+        self._known: dict[str, Breaker] = {}
+        self._shapes: tuple[_Shape, ...] = ()
+        self._of_args: tuple[_Shape, ...] = ()
+        self.revision = revision
+        for breaker in breakers:
+            self.put(breaker)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Any:  # noqa: ANN401 - an iterator of breakers; naming it costs an import at run time
+        return iter(list(self._known.values()))
+
+    def get(self, breaker_id: str) -> Breaker | None:
+        """Return a breaker that decides, None when it is closed or unknown."""
+        return self._known.get(breaker_id)
+
+    def put(self, breaker: Breaker) -> None:
+        """Take over a breaker's newest state; an older one than is known changes nothing."""
+        known = self._known.get(breaker.id)
+        if known is not None:
+            if known.revision > breaker.revision:
+                return
+            self._take_out(known)
+        if breaker.state in DECIDING:
+            self._known[breaker.id] = breaker
+            self._put_in(breaker)
+        self.revision = max(self.revision, breaker.revision)
+
+    def remove(self, breaker_id: str, revision: int) -> None:
+        """Forget a breaker that is closed since `revision`."""
+        known = self._known.get(breaker_id)
+        if known is not None and known.revision <= revision:
+            self._take_out(known)
+        self.revision = max(self.revision, revision)
+
+    def find(self, call: Call) -> Found:
+        """Return what the breakers that cover a call say, the most restrictive first."""
+        covering: list[Breaker] | None = None
+        for shape in self._shapes:
+            hit = shape.by_value.get(shape.take(call))
+            if hit is not None:
+                covering = [*hit] if covering is None else [*covering, *hit]
+        ask = False
+        for shape in self._of_args if call.args is None else ():
+            hit = shape.by_value.get(shape.take(call))
+            ask = ask or hit is not None
+        if covering is None:
+            return Found(None, None, ask=True) if ask else NOTHING
+        breaker, override = decide(covering)
+        return Found(breaker, override, ask)
+
+    def _put_in(self, breaker: Breaker) -> None:
+        for parts, key in _places(breaker):
+            shape = next((s for s in self._shapes if s.parts == parts), None)
+            if shape is None:
+                shape = _Shape(parts)
+                self._shapes = (*self._shapes, shape)
+            shape.by_value[key] = (*shape.by_value.get(key, ()), breaker)
+            if shape.names_args:
+                self._ask_for(shape, breaker, put=True)
+
+    def _take_out(self, breaker: Breaker) -> None:
+        del self._known[breaker.id]
+        for parts, key in _places(breaker):
+            shape = next(s for s in self._shapes if s.parts == parts)
+            _without(shape, key, breaker)
+            if not shape.by_value:
+                self._shapes = tuple(s for s in self._shapes if s is not shape)
+            if shape.names_args:
+                self._ask_for(shape, breaker, put=False)
+
+    def _ask_for(self, shape: _Shape, breaker: Breaker, *, put: bool) -> None:
+        """Know a breaker over certain arguments by the rest of its scope."""
+        parts = tuple(part for part in shape.parts if part != ARGS)
+        rest = next((s for s in self._of_args if s.parts == parts), None)
+        if rest is None:
+            rest = _Shape(parts)
+        key = _key(parts, breaker.scope)
+        if put:
+            rest.by_value[key] = (*rest.by_value.get(key, ()), breaker)
+        else:
+            _without(rest, key, breaker)
+        others = tuple(s for s in self._of_args if s is not rest)
+        self._of_args = (*others, rest) if rest.by_value else others
+
+
+def decide(covering: list[Breaker]) -> tuple[Breaker | None, Breaker | None]:
+    """Choose among the breakers that cover a call: which one decides, and which one holds others closed.
+
+    forced_open wins over all; forced_closed over open and half_open ones of equal or wider scope; then the
+    strongest open one, then a half-open one.
+    """
+    forced = [b for b in covering if b.state == FORCED_OPEN]
+    if forced:
+        return _strictest(forced), None
+    held = [b for b in covering if b.state == FORCED_CLOSED]
+    automatic = [b for b in covering if b.state in (OPEN, HALF_OPEN)]
+    free = [b for b in automatic if not any(_contains(b, by) for by in held)]
+    opened = [b for b in free if b.state == OPEN]
+    if opened:
+        return _strictest(opened), None
+    if free:
+        return _strictest(free), None
+    return None, _strictest(held) if automatic else None
+
+
+def _strictest(breakers: list[Breaker]) -> Breaker:
+    return max(breakers, key=lambda b: (b.rank, -b.wide, b.id))
+
+
+def _contains(wide: Breaker, narrow: Breaker) -> bool:
+    """Tell whether every call that `narrow` covers is covered by `wide`."""
+    return all(
+        mine is None or mine == theirs or (part == AGENT and _versions_of(mine, theirs))
+        for part, (mine, theirs) in enumerate(zip(wide.scope, narrow.scope))
+    )
+
+
+def _versions_of(wide: str, narrow: str | None) -> bool:
+    return narrow is not None and "@" not in wide and narrow.startswith(f"{wide}@")
+
+
+def _places(breaker: Breaker) -> list[tuple[tuple[int, ...], Any]]:
+    """Where a breaker stands: the parts that its scope names, and their values."""
+    parts = tuple(i for i, value in enumerate(breaker.scope) if value is not None)
+    key = _key(parts, breaker.scope)
+    agent = breaker.scope[AGENT]
+    if agent is None or "@" not in agent:
+        return [(parts, key)]
+    versioned = tuple(_VERSIONED if part == AGENT else part for part in parts)
+    return [(parts, key), (versioned, key)]
+
+
+def _key(parts: tuple[int, ...], scope: tuple[str | None, ...]) -> Any:  # noqa: ANN401 - as itemgetter makes it
+    values = tuple(scope[part] for part in parts)
+    return values[0] if len(values) == 1 else values
+
+
+def _without(shape: _Shape, key: object, breaker: Breaker) -> None:
+    others = tuple(b for b in shape.by_value.get(key, ()) if b.id != breaker.id)
+    if others:
+        shape.by_value[key] = others
+    else:
+        shape.by_value.pop(key, None)

@@ -1,0 +1,141 @@
+"""Tells the sidecar what it cannot see: revisions that are obeyed, refusals, outcomes of probes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Callable, NamedTuple
+
+from recloser_guard.backoff import Backoff
+from recloser_guard.transport import Forbidden, Transport, Unreachable
+
+_LOG = logging.getLogger("recloser_guard")
+_SPACING_S = 0.05
+_TIMEOUT_S = 5.0
+_REFUSED_S = 300.0
+_MAX_WAITING = 1000
+
+
+class Post(NamedTuple):
+    """A body that is to be posted, again and again until it is taken or its time (monotonic) is over."""
+
+    path: str
+    body: dict[str, Any]
+    until: float
+
+
+class Reporter:
+    """A thread of its own, so that no call waits for the network. What cannot be told yet is kept.
+
+    Refusals are counted by breaker and told as counts, the newest revision only once.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        client: str,
+        backoff: Backoff,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._client = client
+        self._backoff = backoff
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._denials: dict[str, int] = {}
+        self._revision = -1
+        self._learned_at = 0.0
+        self._acked = -1
+        self._posts: list[Post] = []
+        self.thread = threading.Thread(target=self._run, name="recloser-guard-report", daemon=True)
+
+    def knows(self, revision: int) -> None:
+        """The index is at this revision now."""
+        with self._lock:
+            if revision != self._revision:
+                self._revision, self._learned_at = revision, self._clock()
+        self._wake.set()
+
+    def denied(self, breaker_id: str) -> None:
+        """A call was refused."""
+        with self._lock:
+            self._denials[breaker_id] = self._denials.get(breaker_id, 0) + 1
+        self._wake.set()
+
+    def post(self, path: str, body: dict[str, Any], within: float) -> None:
+        """Post this as soon as possible; of no use after `within` seconds."""
+        with self._lock:
+            self._posts = [*self._posts[-_MAX_WAITING:], Post(path, body, self._clock() + within)]
+        self._wake.set()
+
+    def unreported(self) -> int:
+        """Return how many refusals and outcomes the sidecar was not told of yet."""
+        with self._lock:
+            return sum(self._denials.values()) + len(self._posts)
+
+    def close(self, timeout: float) -> None:
+        """Tell what is left if that takes no longer than `timeout` seconds, and end."""
+        self._closing.set()
+        self._wake.set()
+        if self.thread.is_alive() and self.thread is not threading.current_thread():
+            self.thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            self._try()
+            self._closing.wait(_SPACING_S)  # what comes meanwhile goes together
+        self._try(last=True)
+
+    def _try(self, *, last: bool = False) -> None:
+        try:
+            self._tell()
+        except Unreachable as error:
+            self._again(self._backoff.next(), str(error), last=last)
+        except Forbidden as error:
+            self._again(_REFUSED_S, str(error), last=last)
+        except Exception as error:  # noqa: BLE001 - a defect here must not end the reports for good
+            _LOG.error("recloser-guard: %r", error, exc_info=error)
+            self._again(self._backoff.next(), repr(error), last=last)
+
+    def _again(self, wait: float, why: str, *, last: bool) -> None:
+        if last:
+            return
+        _LOG.debug("recloser was not told: %s", why)
+        self._closing.wait(wait)
+        self._wake.set()
+
+    def _tell(self) -> None:
+        while True:
+            with self._lock:
+                if not self._posts:
+                    break
+                post = self._posts[0]
+            if post.until > self._clock():
+                self._transport.ask("POST", post.path, post.body, timeout=_TIMEOUT_S)
+            with self._lock:
+                self._posts = [one for one in self._posts if one is not post]
+        with self._lock:
+            denials, self._denials = self._denials, {}
+            revision, held = self._revision, self._clock() - self._learned_at
+        if not denials and revision in (-1, self._acked):
+            return
+        body = {"client": self._client, "revision": max(revision, 0), "held_s": round(held, 4)}
+        if denials:
+            body["denials"] = denials
+        try:
+            answer = self._transport.ask("POST", "/v1/acks", body, timeout=_TIMEOUT_S)
+        except (Unreachable, Forbidden):
+            with self._lock:
+                for breaker_id, count in denials.items():
+                    self._denials[breaker_id] = self._denials.get(breaker_id, 0) + count
+            raise
+        if answer.status >= 400:  # noqa: PLR2004 - the sidecar does not take it and never will
+            _LOG.warning("recloser does not take acknowledgements: %s %s", answer.status, answer.body)
+        self._acked = revision
+        self._backoff.healthy(60.0)
