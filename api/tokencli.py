@@ -102,7 +102,7 @@ def list_all(
 ) -> None:
     """List tokens, revoked and expired ones, too. No secrets."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     found, _ = _at(url, data_dir, config, lambda place: place.tokens())
@@ -110,7 +110,15 @@ def list_all(
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return
     table = Table(
-        "id", "name", "state", "verbs", "restricted to", "expires", "last used", "made by", box=None
+        Column("id", no_wrap=True),
+        "name",
+        "state",
+        "verbs",
+        "restricted to",
+        "expires",
+        "last used",
+        "made by",
+        box=None,
     )
     for token in found:
         cells = (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Mapping
 
+    from collector.step import Json
     from control.actor import Actor
     from control.db import ControlDb, Transaction
 
@@ -261,9 +262,9 @@ class Wanted:
 
 
 def _audit(tx: Transaction, verb: str, token: Token, actor: Actor, now_ns: int) -> None:
-    said = {
+    said: dict[str, Json] = {
         "name": token.name,
-        "verbs": sorted(token.verbs),
+        "verbs": [verb.value for verb in sorted(token.verbs)],
         "expires_ns": token.expires_ns,
         "services": list(token.only.services),
         "agents": list(token.only.agents),
