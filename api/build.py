@@ -72,8 +72,8 @@ def build_engine(settings: Settings, fitter: Fitter = inline) -> Engine:
         raise ConfigError(str(error)) from error
 
 
-def build_recoveries(settings: Settings) -> RecoveryBook:
-    """What follows failed calls until they are settled."""
+def build_recoveries(settings: Settings, lens: Lens | None = None) -> RecoveryBook:
+    """What follows failed calls until they are settled; through the engine's lens it costs less."""
     wanted = settings.recovery
     config = Config(
         calls=wanted.calls,
@@ -82,7 +82,7 @@ def build_recoveries(settings: Settings) -> RecoveryBook:
         idle_s=wanted.idle_s,
         backoff_s=wanted.backoff_s,
     )
-    return RecoveryBook(config, Lens(tool_policy(settings.detectors)))
+    return RecoveryBook(config, lens or Lens(tool_policy(settings.detectors)))
 
 
 def build_reader(settings: Settings) -> StepReader:

@@ -22,12 +22,14 @@ import zstandard
 
 from api.judging import Judge, Troubles
 from api.metrics import IngestMetrics
+from api.noting import Noter, is_noted
 from api.recording import Recorder
 from collector.consumer import Unavailable
 from collector.reader import StepReader
 from collector.spool import DamagedError, Spool, Spooled
 from collector.step import Json, SessionsMerged, Step, StepAmended, StepEvent, StepSeen
 from detectors.engine import Engine
+from detectors.notes_book import NotesBook
 from detectors.protocol import Finding
 from detectors.recovery import Recovery
 from detectors.recovery_book import RecoveryBook
@@ -68,6 +70,7 @@ class DetectionLoop:
         reader: StepReader,
         engine: Engine,
         recoveries: RecoveryBook | None = None,
+        notes: NotesBook | None = None,
         pack: Pack,
         metrics: IngestMetrics,
         readers: Sequence[str],
@@ -80,6 +83,7 @@ class DetectionLoop:
         self._troubles = Troubles(lambda what: metrics.detection_failures.labels(what).inc())
         self._judge = Judge(engine, self._troubles)
         self._recorder = Recorder(recoveries or RecoveryBook(), metrics, self._troubles)
+        self._noter = Noter(notes or NotesBook(lens=engine.lens), self._packed, self._troubles)
         self._pack = pack
         self._metrics = metrics
         self._all_readers = readers
@@ -126,9 +130,8 @@ class DetectionLoop:
             if stopping and not progressed:
                 self._end()
                 return
-            if len(self._pending) + len(self._recorder) >= STEPS_PER_BLOCK or (
-                self._dirty and time.monotonic() >= due
-            ):
+            waiting = len(self._pending) + len(self._recorder) + len(self._noter)
+            if waiting >= STEPS_PER_BLOCK or (self._dirty and time.monotonic() >= due):
                 started = time.monotonic()
                 self._checkpoint()
                 now = time.monotonic()
@@ -193,6 +196,7 @@ class DetectionLoop:
                 case SessionsMerged():
                     self._merges.append(event)
             self._recorder.take(event)
+            self._noter.take(event, received_ns)
             self._report(self._judge.apply(event), received_ns)
         self._count(events)
 
@@ -209,11 +213,14 @@ class DetectionLoop:
             return
         created = time.time_ns()
         rows = [(finding.id, finding.revision, payload, created) for finding, payload in findings]
+        facts, noted = self._noter.pending(), self._noter.of_findings(one for one, _ in findings)
 
         def run(connection: sqlite3.Connection) -> None:
             connection.executemany(
                 "INSERT OR IGNORE INTO findings (id, revision, payload, created_ns) VALUES (?, ?, ?, ?)", rows
             )
+            put_state(connection, noted)
+            self._spool.add_facts(connection, facts)
 
         try:
             self._commit(run)
@@ -222,6 +229,7 @@ class DetectionLoop:
         except Exception as error:  # noqa: BLE001 - numbers of any size; one must not keep all others back
             self._troubles("finding", error)
             return
+        self._noter.written(len(facts))
         self._metrics.detection_lag.observe(max(0.0, (time.time_ns() - received_ns) / 1e9))
         for finding, _ in findings:
             self._metrics.findings.labels(finding.kind, finding.severity.value).inc()
@@ -261,6 +269,7 @@ class DetectionLoop:
                     self._troubles("checkpoint", error)
                     self._unread[key] = None
         self._restore_recoveries(rows)
+        self._restore_notes(rows)
         for name, why in self._engine.restore(scopes).items():
             if why is not None:
                 self._troubles("checkpoint", why)
@@ -279,6 +288,18 @@ class DetectionLoop:
             self._troubles("checkpoint", why)
             self._unread[f"{RECOVERY}{name}"] = None
 
+    def _restore_notes(self, rows: Mapping[str, bytes]) -> None:
+        states: dict[str, Json] = {}
+        for key in filter(is_noted, rows):
+            try:
+                states[key] = orjson.loads(_unpacked(rows[key]))
+            except Exception as error:  # noqa: BLE001 - of another version: only what it knew is lost
+                self._troubles("checkpoint", error)
+                self._unread[key] = None
+        for key, why in self._noter.restore(states).items():
+            self._troubles("checkpoint", why)
+            self._unread[key] = None
+
     def _checkpoint(self) -> None:
         with self._metrics.stage("checkpoint"):
             self._write_checkpoint()
@@ -292,6 +313,8 @@ class DetectionLoop:
         changed.update(
             (f"{RECOVERY}{key}", state) for key, state in self._recorder.changed(self._packed).items()
         )
+        changed.update(self._noter.changed())
+        facts = self._noter.pending()
         failures, definitions = self._recorder.drain()
         detection = orjson.dumps({"engine_seq": self._reader.said})
         blocks = [
@@ -305,17 +328,15 @@ class DetectionLoop:
         cursor = self._cursor
 
         def run(connection: sqlite3.Connection) -> None:
-            put = "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)"
-            connection.execute(put, ("detection", detection))
-            connection.executemany(put, [(key, state) for key, state in changed.items() if state is not None])
-            gone = [(key,) for key, state in changed.items() if state is None]
-            connection.executemany("DELETE FROM state WHERE key = ?", gone)
+            put_state(connection, {"detection": detection, **changed})
+            self._spool.add_facts(connection, facts)
             for kind, rows, payload in blocks:
                 self._spool.add_derived(connection, kind, rows, payload)
             move_cursor(connection, CURSOR, cursor)
             self._spool.release(connection, self._all_readers)
 
         self._commit(run)
+        self._noter.written(len(facts))
         self._spool.forget_cached(min(self._spool.cursor(name) for name in self._all_readers))
         self._dirty = False
         self._show()
@@ -385,6 +406,16 @@ def move_cursor(connection: sqlite3.Connection, name: str, seq: int) -> None:
         "INSERT INTO cursors (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq",
         (name, seq),
     )
+
+
+def put_state(connection: sqlite3.Connection, changed: Mapping[str, bytes | None]) -> None:
+    """Within a piece of spool work: write pieces of the checkpoint, delete those that are None."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)",
+        [(key, state) for key, state in changed.items() if state is not None],
+    )
+    gone = [(key,) for key, state in changed.items() if state is None]
+    connection.executemany("DELETE FROM state WHERE key = ?", gone)
 
 
 def _blocks(steps: Sequence[Step]) -> list[Sequence[Step]]:

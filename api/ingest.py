@@ -138,11 +138,12 @@ class IngestProcess:
         self._tokens = build_tokens(settings)
         self._intake = Intake(build_decode(settings, self._metrics), self._spool, self._metrics)
         self._fits = FitProcess()
+        engine = build_engine(settings, self._fits)
         self._detection = DetectionLoop(
             self._spool,
             reader=build_reader(settings),
-            engine=build_engine(settings, self._fits),
-            recoveries=build_recoveries(settings),
+            engine=engine,
+            recoveries=build_recoveries(settings, engine.lens),
             pack=build_pack(),
             metrics=self._metrics,
             readers=READERS,

@@ -153,6 +153,11 @@ class Engine:
         return len(self._scopes)
 
     @property
+    def lens(self) -> Lens:
+        """How it reads steps; who reads them through it, too, need not work out the same again."""
+        return self._lens
+
+    @property
     def limits(self) -> EngineLimits:
         """The bounds over all scopes."""
         return self._limits

@@ -105,21 +105,23 @@ class FailingPath:
     recovered_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
-    """One call that was made several times. `same` counts the latest ones that brought back the same.
+class Repeat(NamedTuple):
+    """One call, in 16 hex digits of `signature`, and how often it was made; most are made once.
 
-    `run_first_*` are those of the first call of these.
+    `same` counts the latest ones that brought back the same, with no user's turn in between; `run_first_*`
+    are those of the first of these. `information` is what it brought back last, as 64 bits. `arguments` is
+    empty for a call that was made once.
     """
 
-    tool: str
     signature: str
+    tool: str
     arguments: str
-    count: int
+    times: int
     same: int
     failed: bool
     first_ns: int
     last_ns: int
+    information: int
     run_first_ns: int
     run_first_number: int
     run_first_step_id: str
@@ -157,10 +159,10 @@ class Notes:
 
     `last_ns` is the end of the last step, `last_start_ns` the start of the last step that no brake refused,
     `ended_ns` when its root ended with nothing after it (0 = running), `last_user_ns` the last user turn
-    (0 = none). `goal` is what was asked for, from `goal_source` (`user_turn`). `input_tokens` and
-    `output_tokens` sum up to `tokens`. `looks` counts calls that only read, `unclear` those that worked and
-    of which nothing tells what they do; `asked` those that asked a person. `looks_since_failure`: those that
-    only read since the first failure of the failing path that is going on.
+    (0 = none). `goal` is what the user asked for first. `looks` counts calls that only read, `unclear` those
+    that worked and of which nothing tells what they do (`unclear_tools`); `asked` those that asked a person.
+    `diagnoses` are the latest calls that only read while something was failing. `model` is that of the last
+    model call. `paths_forgotten` and `effects_forgotten` count those that there was no room for.
     """
 
     session_id: str
@@ -168,7 +170,6 @@ class Notes:
     agent: str | None = None
     run_id: str = ""
     goal: str | None = None
-    goal_source: str = ""
     first_ns: int = 0
     last_ns: int = 0
     last_start_ns: int = 0
@@ -218,7 +219,7 @@ class Notes:
 
 
 def to_json(notes: Notes) -> bytes:
-    """Write notes as JSON; the short records (`Recent`, `Mark`, `Minute`) as arrays."""
+    """Write notes as JSON; the small records (`Recent`, `Repeat`, `Mark`, `Minute`) as arrays."""
     state: dict[str, Json] = {name: getattr(notes, name) for name in _names(Notes)}
     for name in _TUPLES:
         state[name] = [list(row) for row in getattr(notes, name)]
@@ -268,8 +269,8 @@ def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
     return tuple(field.name for field in fields(kind))
 
 
-_TUPLES: Final[dict[str, Any]] = {"recent": Recent, "marks": Mark, "minutes": Minute}
-_RECORDS: Final[dict[str, Any]] = {"paths": FailingPath, "repeats": Repeat, "effects": SideEffect}
+_TUPLES: Final[dict[str, Any]] = {"recent": Recent, "marks": Mark, "minutes": Minute, "repeats": Repeat}
+_RECORDS: Final[dict[str, Any]] = {"paths": FailingPath, "effects": SideEffect}
 _NAMES: Final = (
     "trace_ids",
     "agents",

@@ -48,15 +48,22 @@ class once(Generic[T]):  # noqa: N801 - used as `property` is
 
 
 class Lens:
-    """How steps are read: by what a team says of its tools. Makes one `Reading` a step."""
+    """How steps are read: by what a team says of its tools. Makes one `Reading` a step.
+
+    Who asks for the latest step again gets the same one: all who share a lens share what was worked out.
+    """
 
     def __init__(self, policy: ToolPolicy = DEFAULT_POLICY) -> None:
         self.policy = policy
+        self._latest: Reading | None = None
         self._names: dict[str, Names] = {}
 
     def read(self, step: Step) -> Reading:
         """Wrap a step; nothing is worked out yet."""
-        return Reading(step, self)
+        latest = self._latest
+        if latest is None or latest.step is not step:
+            latest = self._latest = Reading(step, self)
+        return latest
 
     def names_of(self, tool: str) -> Names:
         """Which arguments of a tool are no part of a call's identity."""

@@ -1,0 +1,138 @@
+"""Facts for whoever decides by more than findings: a tool failed, works again, a session changed something.
+
+A fact has a key that is equal whenever the same step says it again, after a crash as well as by a later span:
+who keeps facts keeps one of a key. Kinds and payloads:
+
+- `failed`: a tool call that was recorded as failed and that no brake refused. `service`, `agent`, `tool`,
+  `signature` (16 hex digits; None when the arguments were not recorded), `error_class`, `nature`,
+  `prescription`, `error` (at most 200 characters), `step_id`, `end_ns`, `engine_seq`.
+- `worked`: a tool call that went well, of a tool of a service that failed within the last 10 minutes; of
+  several the first after a failure and then one a second. `service`, `agent`, `tool`, `step_id`, `start_ns`,
+  `end_ns`.
+- `changed`: something in the session may have changed what its failed calls find, or its user spoke. `why`
+  (`call`, `user_turn`), `step_id`, `at_ns`.
+- `ended`: a run has ended. `run_id`, `at_ns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from collector.step import Outcome
+from detectors.bounds import is_unknown_session
+from detectors.excerpts import both_ends
+from detectors.scope import Recent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from collector.step import Json, RunEnded, Step
+    from detectors.reading import Reading
+
+FAILED: Final = "failed"
+WORKED: Final = "worked"
+CHANGED: Final = "changed"
+ENDED: Final = "ended"
+ERROR_CHARS: Final = 200
+WITHIN_NS: Final = 600 * 10**9
+TOOLS_KEPT: Final = 1024
+_SECOND_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """See the module. `session_id` is empty when the session is not known."""
+
+    key: str
+    kind: str
+    session_id: str
+    payload: Mapping[str, Json]
+
+
+def ended(event: RunEnded) -> Fact:
+    """A run has ended."""
+    key = f"{ENDED}:{event.session_id}:{event.run_id}:{event.at_ns}"
+    return Fact(key, ENDED, _session(event.session_id), {"run_id": event.run_id, "at_ns": event.at_ns})
+
+
+def changed(step: Step, why: str) -> Fact:
+    """A session may have changed what its failed calls find."""
+    told: dict[str, Json] = {"why": why, "step_id": step.step_id, "at_ns": step.end_ns}
+    return Fact(f"{CHANGED}:{step.step_id}", CHANGED, _session(step.session_id), told)
+
+
+class ToolFacts:
+    """Which tools of which services fail and work again; pure, bounded, restorable."""
+
+    def __init__(self) -> None:
+        # When each failed last, and when a `worked` was told last since then (0: not since).
+        self._failing = Recent[str, list[int]](TOOLS_KEPT)
+        self.dirty = False
+
+    def observe(self, reading: Reading) -> Fact | None:
+        """Take a tool call in; return the fact that it is, most often none."""
+        step = reading.step
+        if reading.failed:
+            self._failing.put(_name(step), [step.end_ns, 0])
+            self.dirty = True
+            return _failed(reading)
+        if step.outcome is not Outcome.OK or not len(self._failing):
+            return None
+        known = self._failing.get(_name(step))
+        if known is None or reading.went_wrong or step.end_ns - known[0] > WITHIN_NS:
+            return None
+        if known[1] and step.end_ns - known[1] < _SECOND_NS:
+            return None
+        known[1] = max(step.end_ns, 1)
+        self.dirty = True
+        return _worked(step)
+
+    def state(self) -> Json:
+        """All state, as JSON."""
+        return [[name, *known] for name, known in self._failing.items()]
+
+    def restore(self, state: Any) -> None:  # noqa: ANN401 - JSON that `state` wrote
+        """Go on from a `state`. Raises `TypeError` or `ValueError` for what is none."""
+        for name, failed_ns, worked_ns in state:
+            self._failing.put(str(name), [int(failed_ns), int(worked_ns)])
+
+
+def _failed(reading: Reading) -> Fact | None:
+    step, verdict, call = reading.step, reading.verdict, reading.call
+    if verdict is None:
+        return None
+    told: dict[str, Json] = {
+        "service": step.service,
+        "agent": step.agent,
+        "tool": step.tool,
+        "signature": f"{call.signature:016x}" if call.known else None,
+        "error_class": verdict.error_class.value,
+        "nature": verdict.nature.value,
+        "prescription": verdict.prescription.value,
+        "error": both_ends(reading.error_text, ERROR_CHARS),
+        "step_id": step.step_id,
+        "end_ns": step.end_ns,
+        "engine_seq": step.engine_seq,
+    }
+    return Fact(f"{FAILED}:{step.step_id}", FAILED, _session(step.session_id), told)
+
+
+def _worked(step: Step) -> Fact:
+    told: dict[str, Json] = {
+        "service": step.service,
+        "agent": step.agent,
+        "tool": step.tool,
+        "step_id": step.step_id,
+        "start_ns": step.start_ns,
+        "end_ns": step.end_ns,
+    }
+    return Fact(f"{WORKED}:{step.step_id}", WORKED, _session(step.session_id), told)
+
+
+def _name(step: Step) -> str:
+    return f"{step.service}\x1f{step.tool}"
+
+
+def _session(session_id: str) -> str:
+    return "" if is_unknown_session(session_id) else session_id
