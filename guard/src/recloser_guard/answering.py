@@ -11,9 +11,14 @@ from recloser_guard.feed import Feed
 from recloser_guard.health import Health
 from recloser_guard.ignored import Ignored
 from recloser_guard.index import Call, Found
-from recloser_guard.record import HALF_OPEN, OPEN, Breaker
+from recloser_guard.record import HALF_OPEN, Breaker
 from recloser_guard.transport import Answer, Forbidden, Unreachable
 
+_PROBE_S = 30.0
+_BEING_TRIED = (
+    "Stopped by Recloser: this was failing and is being tried again with single calls, of which this is none."
+    " Go on with something else, or try again later."
+)
 _IGNORED = "This was refused again and again and the run went on all the same. Stop now: end the run. "
 
 
@@ -32,7 +37,7 @@ class Answering:
         clock: Callable[[], float],
         wall: Callable[[], float],
         client: Callable[[], str],
-        denied: Callable[[str], None],
+        denied: Callable[[str, str | None], None],
     ) -> None:
         self._feed = feed
         self._health = health
@@ -45,7 +50,7 @@ class Answering:
         self._client = client
         self._denied = denied
 
-    def needs_network(self, found: Found, args: Any, *, lease: bool) -> bool:  # noqa: ANN401 - a call's arguments
+    def needs_network(self, found: Found, args: Any, *, lease: bool) -> bool:
         """Tell whether `answer` would ask the sidecar for what the index says."""
         if found.breaker is not None:
             return lease and found.breaker.state == HALF_OPEN
@@ -55,7 +60,7 @@ class Answering:
         self,
         found: Found,
         call: Call,
-        args: Any,  # noqa: ANN401 - a call's arguments
+        args: Any,
         *,
         asking: bool,
         critical: bool | None,
@@ -98,17 +103,18 @@ class Answering:
         """Tell whether its own time is up: while the sidecar is not heard nobody else can close it."""
         if breaker.state == HALF_OPEN:
             return True
-        return breaker.until is not None and breaker.until <= self._wall()
+        return breaker.over_at is not None and breaker.over_at <= self._wall()
 
     def _refused(self, breaker: Breaker, call: Call) -> Decision:
         count, news = self._ignored.refused(breaker, call.session, self._clock())
         if news:
-            self._denied(breaker.id)
-        message, strength = breaker.message, breaker.strength
-        because = HALF_OPEN if breaker.state == HALF_OPEN else breaker.reason
+            self._denied(breaker.id, call.session)
+        message, strength, because = breaker.message, breaker.strength, breaker.reason
+        if breaker.state == HALF_OPEN:
+            message, strength, because = _BEING_TRIED, DENY, HALF_OPEN
         if 0 < self._halt_after <= count and strength != HALT:
             message, strength, because = _IGNORED + message, HALT, "ignored"
-        halt = strength == HALT and breaker.state != HALF_OPEN
+        halt = strength == HALT
         self._health.count("halts" if halt else "refusals")
         return Decision(
             HALT if halt else DENY,
@@ -123,8 +129,8 @@ class Answering:
 
     def _retry_after(self, breaker: Breaker) -> float | None:
         if breaker.state == HALF_OPEN:
-            return 1.0
-        if breaker.until is None or breaker.state != OPEN:
+            return _PROBE_S
+        if breaker.until is None or breaker.strength == HALT:
             return None
         return max(0.0, breaker.until - self._wall())
 
@@ -145,7 +151,7 @@ class Answering:
             revision=self._feed.index.revision,
         )
 
-    def _asked(self, call: Call, args: Any, *, critical: bool | None) -> Decision:  # noqa: ANN401 - a call's arguments
+    def _asked(self, call: Call, args: Any, *, critical: bool | None) -> Decision:
         """Ask the sidecar: only it knows the signatures of arguments. It counts its refusals itself."""
         said = {
             "session_id": call.session, "run_id": call.run, "tool": call.tool, "agent": call.agent,

@@ -32,7 +32,7 @@ def decorated(
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
             try:
                 async with guard.permit(name, arguments(args, kwargs), **how):
                     if cancel:
@@ -46,7 +46,7 @@ def decorated(
         return cast("F", awaited)
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+    def called(*args: Any, **kwargs: Any) -> Any:
         try:
             with guard.permit(name, arguments(args, kwargs), **how):
                 return function(*args, **kwargs)
@@ -82,7 +82,7 @@ def _arguments_of(function: Callable[..., Any]) -> Callable[[Any, Any], Mapping[
     return named
 
 
-async def run_until_halted(guard: Guard, work: Any, how: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what the work returns
+async def run_until_halted(guard: Guard, work: Any, how: Mapping[str, Any]) -> Any:
     """See `Guard.run`."""
     task = asyncio.ensure_future(work)
     watched = guard.cancel_on_halt(task, **how)

@@ -78,10 +78,16 @@ class Feed:
         return True
 
     def _heartbeat(self, revision: int) -> None:
-        """Compare revisions: a change that a heartbeat names may be on its way, but not at the next one."""
+        """Note how far everybody is: a change that a heartbeat names may be on its way, but not at the next.
+
+        What did not come until then concerns others. A revision that is lower than one seen before is that
+        of another file: everything is asked for.
+        """
         self._expect_snapshot()
-        if self.index.revision < self._promised or revision < self.index.revision:
+        if revision < self.index.revision:
             self.refetch = True
+            return
+        self.index.revision = max(self.index.revision, self._promised)
         self._promised = revision
 
     def _expect_snapshot(self) -> None:

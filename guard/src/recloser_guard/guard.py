@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -158,7 +158,7 @@ class Guard:
     def check(
         self,
         tool: str | None = None,
-        args: Any = None,  # noqa: ANN401 - a call's arguments are whatever the tool takes
+        args: Any = None,
         *,
         session: str | None = None,
         run: str | None = None,
@@ -185,7 +185,7 @@ class Guard:
             return self._allowed
         return self._answering.answer(found, call, args, asking=asking, critical=critical, lease=lease)
 
-    async def acheck(self, tool: str | None = None, args: Any = None, **how: Any) -> Decision:  # noqa: ANN401 - as `check`
+    async def acheck(self, tool: str | None = None, args: Any = None, **how: Any) -> Decision:
         """Do what `check` does; what must ask the sidecar does so outside the event loop."""
         if self._begun:
             call = self._call(
@@ -207,7 +207,7 @@ class Guard:
             return
         raise (RunHalted if decision.decision == HALT else CallDenied)(decision)
 
-    def permit(self, tool: str | None = None, args: Any = None, **how: Any) -> Permit:  # noqa: ANN401 - as `check`
+    def permit(self, tool: str | None = None, args: Any = None, **how: Any) -> Permit:
         """Return a context manager around one call: it is checked, and how it ended is reported."""
         return Permit(self, tool, args, how)
 
@@ -222,7 +222,7 @@ class Guard:
         *,
         tell_model: bool = False,
         cancel: bool = False,
-        **how: Any,  # noqa: ANN401 - as `check`
+        **how: Any,
     ) -> Callable[[F], F]:
         """Decorate a function or coroutine function so that each call is checked first.
 
@@ -262,7 +262,7 @@ class Guard:
 
     async def run(
         self,
-        work: Coroutine[Any, Any, T],
+        work: Awaitable[T],
         tool: str | None = None,
         *,
         session: str | None = None,
@@ -370,9 +370,9 @@ class Guard:
             self._reporter.knows(revision)
         self._inflight.changed()
 
-    def _denied(self, breaker_id: str) -> None:
+    def _denied(self, breaker_id: str, session: str | None) -> None:
         if self._reporter is not None:
-            self._reporter.denied(breaker_id)
+            self._reporter.denied(breaker_id, session)
 
     def _load(self) -> None:
         """Start from what was known when the last process ended, however old that is."""

@@ -81,7 +81,7 @@ class Index:
     def __len__(self) -> int:
         return len(self._known)
 
-    def __iter__(self) -> Any:  # noqa: ANN401 - an iterator of breakers; naming it costs an import at run time
+    def __iter__(self) -> Any:
         return iter(list(self._known.values()))
 
     def get(self, breaker_id: str) -> Breaker | None:
@@ -161,25 +161,32 @@ class Index:
 def decide(covering: list[Breaker]) -> tuple[Breaker | None, Breaker | None]:
     """Choose among the breakers that cover a call: which one decides, and which one holds others closed.
 
-    forced_open wins over all; forced_closed over open and half_open ones of equal or wider scope; then the
-    strongest open one, then a half-open one.
+    A forced-closed one takes away every open and half-open one of equal or wider scope. Of the open and
+    forced-open ones that are left the strongest decides (of equal ones the forced one, then the narrower);
+    without any, the strongest half-open one.
     """
-    forced = [b for b in covering if b.state == FORCED_OPEN]
-    if forced:
-        return _strictest(forced), None
     held = [b for b in covering if b.state == FORCED_CLOSED]
-    automatic = [b for b in covering if b.state in (OPEN, HALF_OPEN)]
-    free = [b for b in automatic if not any(_contains(b, by) for by in held)]
-    opened = [b for b in free if b.state == OPEN]
-    if opened:
-        return _strictest(opened), None
-    if free:
-        return _strictest(free), None
-    return None, _strictest(held) if automatic else None
+    override: Breaker | None = None
+    refusing: list[Breaker] = []
+    half_open: list[Breaker] = []
+    for breaker in covering:
+        if breaker.state == FORCED_OPEN:
+            refusing.append(breaker)
+        elif breaker.state in (OPEN, HALF_OPEN):
+            meant = [by for by in held if _contains(breaker, by)]
+            if meant:
+                override = min(meant, key=lambda by: (by.wide, by.id))
+            elif breaker.state == OPEN:
+                refusing.append(breaker)
+            else:
+                half_open.append(breaker)
+    if refusing or half_open:
+        return max(refusing or half_open, key=_rank), None
+    return None, override
 
 
-def _strictest(breakers: list[Breaker]) -> Breaker:
-    return max(breakers, key=lambda b: (b.rank, -b.wide, b.id))
+def _rank(breaker: Breaker) -> tuple[int, bool, int, str]:
+    return breaker.rank, breaker.state == FORCED_OPEN, -breaker.wide, breaker.id
 
 
 def _contains(wide: Breaker, narrow: Breaker) -> bool:
@@ -205,7 +212,7 @@ def _places(breaker: Breaker) -> list[tuple[tuple[int, ...], Any]]:
     return [(parts, key), (versioned, key)]
 
 
-def _key(parts: tuple[int, ...], scope: tuple[str | None, ...]) -> Any:  # noqa: ANN401 - as itemgetter makes it
+def _key(parts: tuple[int, ...], scope: tuple[str | None, ...]) -> Any:
     values = tuple(scope[part] for part in parts)
     return values[0] if len(values) == 1 else values
 

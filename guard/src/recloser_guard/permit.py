@@ -19,7 +19,7 @@ class Permit:
     and so is `failed()` for a tool that returns its errors.
     """
 
-    def __init__(self, guard: Guard, tool: str | None, args: Any, how: Mapping[str, Any]) -> None:  # noqa: ANN401 - a call's arguments
+    def __init__(self, guard: Guard, tool: str | None, args: Any, how: Mapping[str, Any]) -> None:
         self._guard = guard
         self._tool = tool
         self._args = args

@@ -13,6 +13,7 @@ PARTS = ("tenant", "service", "agent", "session", "run", "tool", "args", "model"
 RANKS = {"replan": 0, "deny": 1, "halt": 2}
 OPEN, HALF_OPEN = "open", "half_open"
 FORCED_OPEN, FORCED_CLOSED = "forced_open", "forced_closed"
+FORCED = frozenset({FORCED_OPEN, FORCED_CLOSED})
 DECIDING = frozenset({OPEN, HALF_OPEN, FORCED_OPEN, FORCED_CLOSED})
 """The states that say anything about a call; `closed` and `shadow` do not."""
 
@@ -20,8 +21,9 @@ DECIDING = frozenset({OPEN, HALF_OPEN, FORCED_OPEN, FORCED_CLOSED})
 class Breaker(NamedTuple):
     """What the guard keeps of a breaker.
 
-    `scope` has a value or None ("any") for each of `PARTS`; `rank` is that of its strength; `until` is unix
-    seconds, None when it stays until somebody changes it.
+    `scope` has a value or None ("any") for each of `PARTS`; `rank` is that of its strength; `until` is when
+    it lets calls through or tries one (unix seconds), None when it does not by itself; `over_at` likewise
+    when it or the person's hold on it ends.
     """
 
     id: str
@@ -34,6 +36,7 @@ class Breaker(NamedTuple):
     reason: str
     message: str
     until: float | None
+    over_at: float | None
     quarantine: Mapping[str, Any] | None
 
     @property
@@ -50,11 +53,11 @@ def breaker_from(shown: Mapping[str, Any]) -> Breaker:
     """
     try:
         scope = shown["scope"]
-        strength = str(shown["action"])
+        strength, state = str(shown["action"]), str(shown["state"])
         return Breaker(
             id=str(shown["id"]),
             scope=tuple(None if scope.get(part) is None else str(scope[part]) for part in PARTS),
-            state=str(shown["state"]),
+            state=state,
             strength=strength if strength in RANKS else "halt",
             rank=RANKS.get(strength, RANKS["halt"]),
             revision=int(shown["revision"]),
@@ -62,6 +65,7 @@ def breaker_from(shown: Mapping[str, Any]) -> Breaker:
             reason=str(shown.get("reason", "")),
             message=str(shown.get("message_for_model", "")),
             until=unix_seconds(shown.get("until")),
+            over_at=unix_seconds(shown.get("forced_until" if state in FORCED else "until")),
             quarantine=shown.get("quarantine"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -15,6 +16,9 @@ _SPACING_S = 0.05
 _TIMEOUT_S = 5.0
 _REFUSED_S = 300.0
 _MAX_WAITING = 1000
+_MAX_REFUSED = 256  # breakers and sessions in one acknowledgement
+_MAX_COUNT = 1_000_000
+_MAX_HELD_S = 3600.0
 
 
 class Post(NamedTuple):
@@ -28,7 +32,7 @@ class Post(NamedTuple):
 class Reporter:
     """A thread of its own, so that no call waits for the network. What cannot be told yet is kept.
 
-    Refusals are counted by breaker and told as counts, the newest revision only once.
+    Refusals are counted by breaker and session and told as counts, the newest revision only once.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = threading.Event()
-        self._denials: dict[str, int] = {}
+        self._denials: dict[tuple[str, str | None], int] = {}
         self._revision = -1
         self._learned_at = 0.0
         self._acked = -1
@@ -60,10 +64,10 @@ class Reporter:
                 self._revision, self._learned_at = revision, self._clock()
         self._wake.set()
 
-    def denied(self, breaker_id: str) -> None:
-        """A call was refused."""
+    def denied(self, breaker_id: str, session: str | None) -> None:
+        """A call of a session was refused."""
         with self._lock:
-            self._denials[breaker_id] = self._denials.get(breaker_id, 0) + 1
+            self._denials[breaker_id, session] = self._denials.get((breaker_id, session), 0) + 1
         self._wake.set()
 
     def post(self, path: str, body: dict[str, Any], within: float) -> None:
@@ -111,31 +115,50 @@ class Reporter:
         self._wake.set()
 
     def _tell(self) -> None:
-        while True:
-            with self._lock:
-                if not self._posts:
-                    break
-                post = self._posts[0]
-            if post.until > self._clock():
-                self._transport.ask("POST", post.path, post.body, timeout=_TIMEOUT_S)
-            with self._lock:
-                self._posts = [one for one in self._posts if one is not post]
+        self._tell_posts()
         with self._lock:
-            denials, self._denials = self._denials, {}
+            refused = dict(itertools.islice(self._denials.items(), _MAX_REFUSED))
+            for key in refused:
+                del self._denials[key]
+            if self._denials:
+                self._wake.set()
             revision, held = self._revision, self._clock() - self._learned_at
-        if not denials and revision in (-1, self._acked):
+        if not refused and revision in (-1, self._acked):
             return
-        body = {"client": self._client, "revision": max(revision, 0), "held_s": round(held, 4)}
-        if denials:
-            body["denials"] = denials
         try:
+            body = _ack(self._client, revision, held, refused)
             answer = self._transport.ask("POST", "/v1/acks", body, timeout=_TIMEOUT_S)
         except (Unreachable, Forbidden):
             with self._lock:
-                for breaker_id, count in denials.items():
-                    self._denials[breaker_id] = self._denials.get(breaker_id, 0) + count
+                for key, count in refused.items():
+                    self._denials[key] = self._denials.get(key, 0) + count
             raise
         if answer.status >= 400:  # noqa: PLR2004 - the sidecar does not take it and never will
             _LOG.warning("recloser does not take acknowledgements: %s %s", answer.status, answer.body)
         self._acked = revision
         self._backoff.healthy(60.0)
+
+    def _tell_posts(self) -> None:
+        while True:
+            with self._lock:
+                if not self._posts:
+                    return
+                post = self._posts[0]
+            if post.until > self._clock():
+                self._transport.ask("POST", post.path, post.body, timeout=_TIMEOUT_S)
+            with self._lock:
+                self._posts = [one for one in self._posts if one is not post]
+
+
+def _ack(
+    client: str, revision: int, held: float, refused: dict[tuple[str, str | None], int]
+) -> dict[str, Any]:
+    """Write an acknowledgement; `held` is for how long the revision has been obeyed, in seconds."""
+    body: dict[str, Any] = {"client": client, "revision": max(revision, 0)}
+    body["held_ms"] = round(min(max(held, 0.0), _MAX_HELD_S) * 1e3, 3)
+    if refused:
+        body["refused"] = [
+            {"breaker_id": breaker_id, "session_id": session, "count": min(count, _MAX_COUNT)}
+            for (breaker_id, session), count in refused.items()
+        ]
+    return body

@@ -125,13 +125,22 @@ class Watcher:
         try:
             if self._closing.is_set():
                 return
-            if resumed:
-                self._fetch()
+            if resumed and not self._verified():
+                return
             self._read(stream)
         finally:
             self._stream = None
             stream.close()
             self._backoff.healthy(self._clock() - opened)
+
+    def _verified(self) -> bool:
+        """Get the list after a reconnect; without the right to do so the next stream begins with it."""
+        try:
+            self._fetch()
+        except Forbidden:
+            self._followed = False
+            return False
+        return True
 
     def _read(self, stream: Stream) -> None:
         reader = EventReader()
@@ -163,8 +172,8 @@ class Watcher:
             self._changed()
         elif event.name == "heartbeat":
             self._alive()
-        if self._feed.refetch:
-            self._fetch()
+        if self._feed.refetch and event.name != "reset" and not self._verified():
+            raise Unreachable("the stream of events must begin anew")
 
     def _only_polls(self, why: str) -> None:
         _LOG.warning("recloser is polled for %.0f s: %s", self._pace.stream_again, why)
