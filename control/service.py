@@ -12,21 +12,21 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from control import alerts
-from control.alerts import AlertEvent
+from control.alerts.desk import AlertDesk, AlertParts
+from control.alerts.record import alert_id
+from control.alerts.states import AlertEvent
 from control.breakers.book import breakers_of
 from control.breakers.states import Event, State
 from control.db import get_cursor, get_cursor_source, set_cursor
 from control.duties import Duties
 from control.findings import CURSOR, MalformedFinding, finding_from_json, remember_finding
-from control.notices import message_id, notice
-from control.notifiers.protocol import Message
+from control.policy import Policy, PolicyHolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from control.actor import Actor
-    from control.alerts import Alert
+    from control.alerts.record import Alert
     from control.breakers.book import Breakers
     from control.breakers.record import Breaker
     from control.db import ControlDb, Transaction
@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     from control.metrics import ControlMetrics
     from control.notifiers.protocol import Notifier
     from control.outbox import Outbox
-    from control.policy import Policy
     from detectors.protocol import Finding
 
 _log = logging.getLogger(__name__)
 _NS: Final = 1_000_000_000
-_EXPIRED_AT_ONCE: Final = 1_000
+_BREAKERS_EXPIRED_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +65,32 @@ class Control:
         *,
         db: ControlDb,
         source: SpoolFindings,
-        policy: Policy,
+        policy: Policy | PolicyHolder,
         breakers: Breakers,
         outbox: Outbox,
         notifiers: Mapping[str, Notifier],
         delivery: Delivery,
         metrics: ControlMetrics,
         now_ns: Callable[[], int],
+        alerts: AlertParts | None = None,
     ) -> None:
         self.db = db
         self.breakers = breakers
         self.metrics = metrics
         self._source = source
-        self._policy = policy
+        self.policies = policy if isinstance(policy, PolicyHolder) else PolicyHolder(policy)
         self._outbox = outbox
-        self._notifiers = notifiers
-        self._delivery = delivery
         self._now_ns = now_ns
+        self.desk = AlertDesk(
+            alerts or AlertParts(),
+            db=db,
+            outbox=outbox,
+            notifiers=notifiers,
+            wake=delivery.wake,
+            breakers_of=breakers_of,
+            metrics=metrics,
+            now_ns=now_ns,
+        )
         with db.reading() as connection:
             self._cursor = get_cursor(connection, CURSOR)
             self._spool = get_cursor_source(connection, CURSOR)
@@ -124,11 +132,7 @@ class Control:
 
     def resolve_alert(self, alert_id: str, actor: Actor, note: str) -> Alert:
         """End an alert and tell its destinations. Raises `UnknownAlert` or `IllegalAlertTransition`."""
-        with self.db.transaction() as tx:
-            alert = alerts.resolve(tx, alert_id, actor, note, self._now_ns())
-            self._announce(tx, alert)
-            tx.after_commit(lambda: self.metrics.alerts.labels(AlertEvent.RESOLVE.value).inc())
-        return alert
+        return self.desk.resolve(alert_id, actor, note)
 
     def housekeep(self, keep_s: float) -> None:
         """Give up on messages that are too old; end what nothing happened to, delete what has been over.
@@ -147,16 +151,12 @@ class Control:
 
     def _expire(self, before_ns: int) -> None:
         """Close breakers that nobody ran into and end alerts that nothing happened to since `before_ns`."""
-        breakers = self.breakers.expire(before_ns, _EXPIRED_AT_ONCE)
-        with self.db.transaction() as tx:
-            ended = alerts.expire(tx, before_ns, _EXPIRED_AT_ONCE, self._now_ns())
-            for alert in ended:
-                self._announce(tx, alert)
-        self.metrics.alerts.labels(AlertEvent.EXPIRE.value).inc(len(ended))
+        breakers = self.breakers.expire(before_ns, _BREAKERS_EXPIRED_AT_ONCE)
+        ended = self.desk.expire(before_ns)
         self.metrics.breaker_changes.labels(Event.EXPIRE.value).inc(len(breakers))
         self._show_open_breakers()
         if ended or breakers:
-            _log.info("%d alerts and %d breakers were unused for long and ended", len(ended), len(breakers))
+            _log.info("%d alerts and %d breakers were unused for long and ended", ended, len(breakers))
 
     def _checked(self, rows: list[SpoolRow]) -> list[SpoolRow]:
         """Read anew when the spool is not the one that our cursor belongs to, or younger than it.
@@ -196,38 +196,26 @@ class Control:
             tx.after_commit(self.metrics.malformed.inc)
 
     def _decide(self, tx: Transaction, finding: Finding, found_ns: int, now: int) -> None:
+        ruling = self.policies.current.rule_on(finding, now)
         changed = [
             breaker
-            for trip in self._policy.rule_on(finding, now).trips
+            for trip in ruling.trips
             if (breaker := self.breakers.trip(tx, trip, finding, found_ns)) is not None
         ]
         opened = breakers_of(tx, finding.session_id, finding.id)
-        taken = alerts.take_finding(tx, finding, tuple(b.id for b in opened), now)
-        if taken is not None and taken[1] is AlertEvent.FIRE:
-            self._announce(tx, taken[0])
+        taken = self.desk.alerting.take(tx, finding, tuple(b.id for b in opened), ruling)
         event = None if taken is None else taken[1]
         tx.after_commit(lambda: self._report(finding, found_ns, changed, event))
-
-    def _announce(self, tx: Transaction, alert: Alert) -> None:
-        if alert.covered_by:
-            return
-        told = notice(alert, breakers_of(tx, alert.finding.session_id, alert.finding.id))
-        for name, notifier in self._notifiers.items():
-            message = Message(id=message_id(alert), type=told.type, body=notifier.render(told))
-            self._outbox.enqueue(tx, name, alert.id, message)
-        tx.after_commit(self._delivery.wake)
 
     def _report(
         self, finding: Finding, found_ns: int, changed: list[Breaker], event: AlertEvent | None
     ) -> None:
         self.metrics.findings.labels(finding.kind, finding.severity.value).inc()
         self.metrics.decision_lag.observe(max(0, self._now_ns() - found_ns) / _NS)
-        if event is not None:
-            self.metrics.alerts.labels(event.value).inc()
         if event is AlertEvent.FIRE:
             _log.warning(
                 "alert %s, session %s, agent %s of %s: %s",
-                alerts.alert_id(finding.id),
+                alert_id(finding.id),
                 finding.session_id,
                 finding.agent or "unknown",
                 finding.service or "an unnamed service",
