@@ -80,30 +80,29 @@ class Buckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, key: str, amount: float = 1.0) -> float:
-        """Take out `amount`: 0 when it was there, else the seconds until it is, and nothing is taken."""
+    def take(self, key: str) -> float:
+        """Take one out: 0 when it was there, else the seconds until it is, and nothing is taken."""
         if self._rate <= 0:
             return _NEVER
         now = self._now_s()
         with self._lock:
             level, since = self._levels.get(key, (self._size, now))
             level = min(self._size, level + (now - since) * self._rate)
-            enough = level >= amount
-            self._levels[key] = (level - amount if enough else level, now)
+            enough = level >= 1.0
+            self._levels[key] = (level - 1.0 if enough else level, now)
             self._levels.move_to_end(key)
             if len(self._levels) > self._most:
                 self._levels.popitem(last=False)
-        return _NEVER if enough else (amount - level) / self._rate
+        return _NEVER if enough else (1.0 - level) / self._rate
 
-    def empty(self, key: str) -> float:
+    def wait(self, key: str) -> float:
         """Tell the seconds until one may be taken, and take none."""
-        return self.take(key, 0.0) if key not in self._levels else self._wait(key)
-
-    def _wait(self, key: str) -> float:
+        if self._rate <= 0:
+            return _NEVER
+        now = self._now_s()
         with self._lock:
-            level, since = self._levels.get(key, (self._size, self._now_s()))
-        level = min(self._size, level + (self._now_s() - since) * self._rate)
-        return _NEVER if level >= 1.0 or self._rate <= 0 else (1.0 - level) / self._rate
+            level, since = self._levels.get(key, (self._size, now))
+        return max(_NEVER, (1.0 - level) / self._rate - (now - since))
 
 
 class RateLimiter:
@@ -143,7 +142,7 @@ class RateLimiter:
             return _NEVER
         pair = (token.id, address)
         if pair not in self._seen:
-            wait = self._failures.empty(address)
+            wait = self._failures.wait(address)
             if wait > 0:
                 return wait
             self._seen[pair] = None

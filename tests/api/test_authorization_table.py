@@ -1,0 +1,141 @@
+"""Every route with every token: who is let in, through the real server.
+
+A route that is new fails here until the table says which verb it needs.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from control.verbs import AGENT, Only, Verb
+from tests.api.serving import Served, routes_of, served
+
+
+class Everyone(Enum):
+    """Needs that are no verb."""
+
+    NOBODY_ASKED = "no token"
+    ANY_TOKEN = "any token"
+
+
+FREE: Final = Everyone.NOBODY_ASKED
+KNOWN: Final = Everyone.ANY_TOKEN
+
+TABLE: Final[dict[tuple[str, str], Verb | Everyone]] = {
+    ("GET", "/healthz"): FREE,
+    ("GET", "/readyz"): FREE,
+    ("GET", "/openapi.json"): FREE,
+    ("GET", "/metrics"): Verb.READ,
+    ("GET", "/v1/whoami"): KNOWN,
+    ("POST", "/v1/check"): Verb.CHECK,
+    ("POST", "/v1/check/batch"): Verb.CHECK,
+    ("GET", "/v1/breakers"): Verb.READ,
+    ("GET", "/v1/breakers/{breaker_id}"): Verb.READ,
+    ("POST", "/v1/breakers/{breaker_id}/reset"): Verb.OVERRIDE,
+    ("GET", "/v1/alerts"): Verb.READ,
+    ("GET", "/v1/alerts/{alert_id}"): Verb.READ,
+    ("POST", "/v1/alerts/{alert_id}/resolve"): Verb.OVERRIDE,
+    ("GET", "/v1/findings"): Verb.READ,
+    ("GET", "/v1/tokens"): Verb.ADMIN,
+    ("POST", "/v1/tokens"): Verb.ADMIN,
+    ("DELETE", "/v1/tokens/{token_id}"): Verb.ADMIN,
+}
+BODY: Final = {"session_id": "s", "calls": [{"session_id": "s"}]}
+AN_AGENT_MAY: Final = {("POST", "/v1/check"), ("POST", "/v1/check/batch")}
+"""What an agent's token may do beside looking: ask, probe, say what it has seen, reserve."""
+DECIDED: Final = ("breaker_events", "alert_events", "tokens")
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("plane")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def secrets(plane: Served) -> dict[str, str]:
+    """Tokens of one verb each, and some that must open nothing."""
+    made = {"everything": plane.token("everything", *Verb)}
+    made |= {verb.value: plane.token(verb.value, verb) for verb in Verb}
+    made["agent"] = plane.token("agent", *AGENT)
+    made["revoked"] = plane.token("revoked", *Verb)
+    plane.revoke("revoked")
+    made["expired"] = plane.token("expired", *Verb, expires_ns=1)
+    made["unknown"] = "rcl_" + "x" * 43
+    return made
+
+
+def at(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", "nothing", path)
+
+
+def test_the_table_has_every_route(plane: Served) -> None:
+    assert routes_of(plane.app) == set(TABLE)
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(TABLE))
+def test_a_route_lets_only_its_verb_in(
+    plane: Served, secrets: dict[str, str], method: str, path: str
+) -> None:
+    needed = TABLE[method, path]
+    got = {}
+    for name in (None, *secrets):
+        token = None if name is None else secrets[name]
+        answer = plane.ask(method, at(path), token, json=BODY if method == "POST" else None)
+        got[name] = answer.status_code
+        if answer.status_code == 401:
+            assert answer.headers["www-authenticate"] == "Bearer"
+    let_in = {name for name, status in got.items() if status not in {401, 403}}
+    nobody = {None, "revoked", "expired", "unknown"}
+    if needed is FREE:
+        assert let_in == set(got)
+    elif needed is KNOWN:
+        assert let_in == set(got) - nobody
+    else:
+        assert isinstance(needed, Verb)
+        holders = {needed.value, "everything"} | ({"agent"} if needed in AGENT else set())
+        assert let_in == holders
+    assert {got[name] for name in nobody - let_in} <= {401}
+    assert {status for name, status in got.items() if name not in nobody | let_in} <= {403}
+    assert max(got.values()) < 500 or path == "/readyz"
+
+
+def test_an_agent_can_change_nothing(plane: Served, secrets: dict[str, str], tmp_path: Path) -> None:
+    del tmp_path
+    before = decided(plane)
+    changes = {(method, path) for method, path in TABLE if method != "GET"}
+    let_in = {
+        (method, path)
+        for method, path in changes
+        if plane.ask(method, at(path), secrets["agent"], json=BODY).status_code != 403
+    }
+    assert let_in == AN_AGENT_MAY
+    assert decided(plane) == before
+
+
+def test_a_restricted_token_is_let_in_only_where_the_restriction_is_compared(plane: Served) -> None:
+    token = plane.token("restricted", Verb.READ, Verb.CHECK, only=Only(services=("shop-*",)))
+    ours = {"session_id": "s", "service": "shop-eu"}
+    theirs = {"session_id": "s", "service": "bank"}
+    for path, body in (("/v1/check", lambda call: call), ("/v1/check/batch", lambda call: {"calls": [call]})):
+        assert plane.ask("POST", path, token, json=body(ours)).status_code == 200
+        for call in (theirs, {"session_id": "s"}):
+            refused = plane.ask("POST", path, token, json=body(call))
+            assert (refused.status_code, refused.json()["code"]) == (403, "denied")
+            assert "restricted: services shop-*" in refused.json()["detail"]
+    assert plane.ask("GET", "/v1/findings", token).status_code == 403
+    assert plane.ask("GET", "/v1/whoami", token).json()["only"]["services"] == ["shop-*"]
+
+
+def decided(plane: Served) -> list[int]:
+    path = plane.process.services.control.db.path
+    with closing(sqlite3.connect(path)) as connection:
+        return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in DECIDED]
