@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from api.auth import Authority, Denied
 from api.bodies import BoundedBodies
 from api.problems import SEND_JSON, ApiError, Problem, answer, invalid, unexpected
-from api.routes import alerts, breakers, check, findings, health, metrics, tokens
+from api.routes import alerts, breakers, check, findings, health, metrics, modes, policy, tokens
 from api.routes.check import CheckShortcut
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def create_app(services: Services) -> FastAPI:
         redoc_url=None,
     )
     app.state.authority = services.authority
-    for resource in (check, breakers, alerts, findings, health, metrics, tokens):
+    for resource in (check, breakers, alerts, findings, health, metrics, tokens, policy, modes):
         app.include_router(resource.router(services))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(Denied, _denied)

@@ -25,6 +25,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from api.policykeys import Action, Reach
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -157,14 +159,45 @@ class Delivery(Section):
 
 
 class PolicyRule(Section):
-    """A finding of one of `kinds` and at least `min_severity` trips a breaker over `scope`."""
+    """A finding of one of `kinds` and at least `min_severity` trips a breaker over `scope`.
+
+    The keys are those of a `[[rule]]` of a policy file (`api.policykeys`); one in the settings always trips.
+    """
 
     name: str = Field("", description="Its name in breakers and audit")
     kinds: tuple[str, ...] = Field(("doom_loop",), description="Finding kinds; empty means all")
     min_severity: Literal["info", "warning", "critical"] = Field("critical", description="Least severity")
-    scope: Literal["session", "session_tool"] = Field("session", description="What the breaker stops")
-    action: Literal["deny", "halt"] = Field("deny", description="`deny` refuses calls, `halt` ends the run")
+    services: tuple[str, ...] = Field((), description="Patterns of services; empty means all")
+    agents: tuple[str, ...] = Field((), description="Patterns of agents; empty means all")
+    tools: tuple[str, ...] = Field((), description="Patterns of tools; empty means all")
+    sessions: tuple[str, ...] = Field((), description="Patterns of sessions; empty means all")
+    hours: str | tuple[str, ...] = Field((), description="Times of the week; empty means always")
+    timezone: str = Field("UTC", description="IANA name of the time zone of `hours`")
+    alert: tuple[str, ...] | None = Field(None, description="Destinations that are told; none: all")
+    scope: Reach = Field("session", description="What the breaker stops")
+    action: Action = Field("deny", description="`replan` and `deny` refuse calls, `halt` ends the run")
+    open_s: float | None = Field(None, gt=0, description="Seconds until it tries again; none: as usual")
+    quarantine: bool = Field(default=False, description="The refusal names the tainted steps")
     shadow: bool = Field(default=False, description="Record what would have been stopped, stop nothing")
+    stop: bool = Field(default=False, description="Ask no later rule about what this one means")
+
+
+class ActionHook(Section):
+    """A control API of the team's own that is told, signed, when breakers open and close."""
+
+    name: str = Field(min_length=1, description="Its name in the ledger, `action:` before it")
+    url: str = Field(description="http or https address")
+    secrets: tuple[SecretStr, ...] = Field(
+        min_length=1, description="`whsec_` and base64 of 24 to 64 bytes each"
+    )
+    timeout_s: float = Field(15.0, gt=0, description="Longest that one attempt may take")
+    allow_private: bool = Field(default=True, description="Whether the address may be on a private network")
+    on: tuple[str, ...] = Field((), description="Events of breakers; empty: all that open or close one")
+    services: tuple[str, ...] = Field((), description="Patterns of services; empty means all")
+    agents: tuple[str, ...] = Field((), description="Patterns of agents; empty means all")
+    tools: tuple[str, ...] = Field((), description="Patterns of tools; empty means all")
+    sessions: tuple[str, ...] = Field((), description="Patterns of sessions; empty means all")
+    actions: tuple[Action, ...] = Field((), description="Strengths of breakers; empty means all")
 
 
 class Token(Section):
@@ -233,6 +266,16 @@ class Settings(BaseSettings):
     delivery: Delivery = Delivery()
     escalate_after: int = Field(3, ge=0, description="Refused checks after which a deny halts; 0 never")
     policy: tuple[PolicyRule, ...] = ()
+    policy_file: Path | None = Field(
+        None, description="TOML file with the policy, read again when it changes; instead of `policy`"
+    )
+    actions: tuple[ActionHook, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_policy(self) -> Self:
+        if self.policy and self.policy_file is not None:
+            raise ValueError("policy_file: there is [[policy]], too; move its rules into the file")
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -273,6 +316,8 @@ def load(flags: Mapping[str, object], config: Path | None) -> Settings:
 
 
 def _problem(location: tuple[int | str, ...], message: str) -> str:
+    if not location:  # of the settings as a whole; the message names the key
+        return message.removeprefix("Value error, ")
     return f"{'.'.join(map(str, location))}: {message}"
 
 

@@ -27,10 +27,12 @@ from api.auth import Authority, Token, configured_tokens
 from api.headers import SecurityHeaders
 from api.hosts import KnownHosts
 from api.httpserver import HttpBounds, bounded, room_for_connections
-from api.policyrules import policy_of
+from api.policyfile import PolicyError
+from api.policyrules import destinations_of, policy_of
 from api.process import read_options, say_ready, set_up_logging
 from api.ratelimit import Limits, RateLimiter
 from api.refusals import Refusals
+from api.reload import PolicyKeeper, PolicyPlace
 from api.services import MetricsSource, Probe, Services
 from control.breakers.book import Breakers
 from control.breakers.index import BreakerIndex
@@ -38,10 +40,11 @@ from control.db import ControlDb, ControlDbError, ControlDbInUseError
 from control.delivery import Delivery
 from control.findings import SpoolFindings
 from control.metrics import ControlMetrics
+from control.modes import Modes
 from control.notifiers.catalog import NotifierConfig, build
 from control.notifiers.webhook import WebhookConfig
 from control.outbox import Outbox
-from control.policy import Policy
+from control.policy import Policy, PolicyHolder
 from control.retry import RetryPolicy
 from control.service import Control, ControlLoop, LoopSettings
 from control.tokenfile import any_token
@@ -88,6 +91,7 @@ class ControlOptions:
     port: int = 0
     tokens: tuple[Token, ...] = ()
     policy: Policy = field(default_factory=Policy)
+    policy_place: PolicyPlace | None = None
     destinations: tuple[NotifierConfig, ...] = ()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     loop: LoopSettings = field(default_factory=LoopSettings)
@@ -114,11 +118,14 @@ class ControlProcess:
         self._source = SpoolFindings(options.spool_path)
         outbox = Outbox(self._db, options.retry, now_ns=time.time_ns, random=random.random)
         self._delivery = Delivery(outbox, notifiers, metrics, now_ns=time.time_ns)
-        index = BreakerIndex(options.policy.escalate_after)
+        holder = PolicyHolder(options.policy)
+        self._policy = PolicyKeeper(holder, options.policy_place, self._db, metrics, time.time_ns)
+        modes = Modes(self._db, holder, metrics, time.time_ns)
+        index = BreakerIndex(holder.current.escalate_after)
         control = Control(
             db=self._db,
             source=self._source,
-            policy=options.policy,
+            policy=holder,
             breakers=Breakers(self._db, index, time.time_ns),
             outbox=outbox,
             notifiers=notifiers,
@@ -131,7 +138,7 @@ class ControlProcess:
             self._db, time.time_ns, lambda status: metrics.refused_requests.labels(str(status)).inc()
         )
         self._token_use = TokenUse(tokens)
-        duties = (self._refusals, self._token_use)
+        duties = (self._refusals, self._token_use, self._policy, modes)
         self._loop = ControlLoop(control, options.loop, time.monotonic, duties=duties)
         self._control = control
         self._stopped = False
@@ -143,10 +150,12 @@ class ControlProcess:
                 refused=self._refusals,
             ),
             tokens=tokens,
+            policy=self._policy,
+            modes=modes,
             registry=registry,
             now_ns=time.time_ns,
             probes={"control": self._probe} | {peer.name: _peer_probe(peer) for peer in options.peers},
-            asides=_asides(options.peers),
+            asides={"policy": self._policy.aside, **_asides(options.peers)},
             metrics_sources=tuple(_peer_metrics(peer) for peer in options.peers),
         )
 
@@ -181,6 +190,7 @@ def run_control(options: ControlOptions, on_ready: OnReady) -> None:
     # A waiting event loop takes the interpreter back from a busy thread after this time, not after 5 ms.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     process = ControlProcess(options)
+    signal.signal(signal.SIGHUP, lambda _number, _frame: process.services.policy.ask())
     try:
         server = _server(process.services, options.host_names)
         _end_on_signals(server)
@@ -204,6 +214,9 @@ def main() -> None:
         raise SystemExit(BAD_CONFIGURATION) from error
     try:
         run_control(options, lambda port: say_ready(port=port))
+    except PolicyError as error:
+        sys.stderr.write("".join(f"recloser: {line}\n" for line in str(error).splitlines()))
+        raise SystemExit(BAD_CONFIGURATION) from error
     except ControlDbError as error:
         sys.stderr.write(f"recloser: {error}\n")
         raise SystemExit(1) from error
@@ -225,7 +238,8 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         port=int(str(given["api_port"])),
         tokens=configured_tokens(settings["tokens"]),
         limits=Limits(**settings["limits"]),
-        policy=policy_of(settings["policy"], settings["escalate_after"]),
+        policy=policy_of(settings["policy"], settings["escalate_after"], destinations_of(settings)),
+        policy_place=_policy_place(settings),
         retry=RetryPolicy(**settings["delivery"]),
         destinations=tuple(
             WebhookConfig(
@@ -250,6 +264,16 @@ def _open(path: Path) -> ControlDb:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+def _policy_place(settings: Mapping[str, Any]) -> PolicyPlace | None:
+    if settings["policy_file"] is None:
+        return None
+    return PolicyPlace(
+        path=Path(settings["policy_file"]).absolute(),
+        destinations=tuple(sorted(destinations_of(settings))),
+        escalate_after=settings["escalate_after"],
+    )
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -54,9 +54,14 @@ class Problem:
 
 
 class Compiler:
-    """Makes a policy. `destinations` are the names that may be told, None: any name."""
+    """Makes a policy.
 
-    def __init__(self, destinations: Iterable[str] | None) -> None:
+    `destinations` are the names that may be told, None: any name. `escalate_after` holds where the keys of
+    breakers do not say it.
+    """
+
+    def __init__(self, destinations: Iterable[str] | None, escalate_after: int = 3) -> None:
+        self._escalate_after = escalate_after
         self._destinations = None if destinations is None else tuple(sorted(set(destinations)))
         self.problems: list[Problem] = []
 
@@ -160,7 +165,8 @@ class Compiler:
 
     def _breakers(self, keys: FileKeys) -> BreakerSettings | None:
         try:
-            return BreakerSettings(**keys.breaker.model_dump())
+            said = keys.breaker.model_dump(exclude_unset=True)
+            return BreakerSettings(**{"escalate_after": self._escalate_after, **said})
         except ValueError as error:
             key, _, message = str(error).partition(": ")
             self._note(tuple(key.split(".")), message)

@@ -51,8 +51,8 @@ class PolicyFile:
     policy: Policy
 
 
-def read_policy(path: Path, destinations: Iterable[str] | None = None) -> PolicyFile:
-    """Read a policy file. Raises `PolicyError`; `destinations` as in `parse_policy`."""
+def read_policy(path: Path, destinations: Iterable[str] | None = None, escalate_after: int = 3) -> PolicyFile:
+    """Read a policy file. Raises `PolicyError`; all else as in `parse_policy`."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -64,22 +64,24 @@ def read_policy(path: Path, destinations: Iterable[str] | None = None) -> Policy
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise PolicyError(f"{path}:{line}: is not UTF-8: {error.reason}") from error
-    return PolicyFile(
-        path, text, hashlib.sha256(raw).hexdigest(), parse_policy(text, str(path), destinations)
-    )
+    policy = parse_policy(text, str(path), destinations, escalate_after)
+    return PolicyFile(path, text, hashlib.sha256(raw).hexdigest(), policy)
 
 
-def parse_policy(text: str, name: str, destinations: Iterable[str] | None = None) -> Policy:
-    """Make a policy of TOML. `destinations`: names that may be told, None: any.
+def parse_policy(
+    text: str, name: str, destinations: Iterable[str] | None = None, escalate_after: int = 3
+) -> Policy:
+    """Make a policy of TOML.
 
-    Raises `PolicyError` that names everything that is wrong, each with `name`, line and key.
+    `destinations`: names that may be told, None: any. `escalate_after`: what holds where the text does not
+    say it. Raises `PolicyError` that names everything that is wrong, each with `name`, line and key.
     """
     text = text.replace("\r\n", "\n")
     try:
         given = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise PolicyError(_syntax(name, text, str(error))) from error
-    compiler = Compiler(destinations)
+    compiler = Compiler(destinations, escalate_after)
     policy: Policy | None = None
     try:
         keys = FileKeys.model_validate_json(json.dumps(given, default=str), strict=True)

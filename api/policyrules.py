@@ -1,35 +1,43 @@
-"""The rules of the settings as control takes them."""
+"""The rules that stand in the settings (`[[policy]]`) as control takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from control.action import Action
+from api.policycompile import Compiler
+from api.policyfile import spelled
+from api.policykeys import RuleKeys, TripKeys
 from control.breakers.settings import BreakerSettings
-from control.policy import Policy, Reach, Rule
-from detectors.catalog import unknown_findings
-from detectors.protocol import Severity
+from control.policy import Policy
+
+_TRIP: Final = ("scope", "action", "open_s", "quarantine")
+_DESTINATIONS: Final = ("webhooks", "alertmanagers", "alertmanager_webhooks", "pagerduty", "slack")
+"""The lists of the settings whose members can be told of an alert."""
 
 
-def policy_of(rules: Sequence[Mapping[str, Any]], escalate_after: int) -> Policy:
-    """The policy that settings spell. Raises `ValueError` that names the key that makes no sense."""
-    return Policy(
-        rules=tuple(_rule(number, rule) for number, rule in enumerate(rules, start=1)),
-        breakers=BreakerSettings(escalate_after=escalate_after),
-    )
+def policy_of(
+    rules: Sequence[Mapping[str, Any]], escalate_after: int, destinations: Iterable[str] | None = None
+) -> Policy:
+    """The policy that settings spell. Raises `ValueError` that names each key that makes no sense.
+
+    `destinations`: names that may be told, None: any.
+    """
+    compiler = Compiler(destinations)
+    made = [
+        compiler.rule(("policy", number - 1), number, _keys(rule))
+        for number, rule in enumerate(rules, start=1)
+    ]
+    if compiler.problems:
+        raise ValueError("\n".join(f"{spelled(each.path)}: {each.message}" for each in compiler.problems))
+    return Policy(rules=tuple(made), breakers=BreakerSettings(escalate_after=escalate_after))
 
 
-def _rule(number: int, given: Mapping[str, Any]) -> Rule:
-    unknown, known = unknown_findings(given["kinds"])
-    if unknown:
-        wrong, right = ", ".join(map(repr, unknown)), ", ".join(known)
-        raise ValueError(f"policy.{number}.kinds: no detector finds {wrong}; there are {right}")
-    return Rule(
-        name=given["name"] or f"rule-{number}",
-        kinds=frozenset(given["kinds"]),
-        min_severity=Severity(given["min_severity"]),
-        reach=Reach(given["scope"]),
-        action=Action(given["action"]),
-        shadow=given["shadow"],
-    )
+def destinations_of(settings: Mapping[str, Any]) -> frozenset[str]:
+    """The names of everybody who can be told of an alert, by the settings as plain data."""
+    return frozenset(each["name"] for section in _DESTINATIONS for each in settings.get(section, ()))
+
+
+def _keys(given: Mapping[str, Any]) -> RuleKeys:
+    trip = TripKeys(**{key: given[key] for key in _TRIP})
+    return RuleKeys(**{key: value for key, value in given.items() if key not in _TRIP}, trip=trip)

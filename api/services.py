@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from api.auth import Authority
+    from api.reload import PolicyKeeper
+    from control.modes import Modes
     from control.service import Control
     from control.tokens import TokenBook
 
@@ -30,6 +32,8 @@ class Services:
     control: Control
     authority: Authority
     tokens: TokenBook
+    policy: PolicyKeeper
+    modes: Modes
     registry: CollectorRegistry
     now_ns: Callable[[], int]
     probes: Mapping[str, Probe] = field(default_factory=dict)

@@ -51,6 +51,30 @@ class ControlMetrics:
             registry=registry,
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300, 3600, 86400),
         )
+        self.oldest_pending = Gauge(
+            "recloser_delivery_oldest_seconds",
+            "For how long the oldest message has been waiting.",
+            ["destination"],
+            registry=registry,
+        )
+        self.diverted = Counter(
+            "recloser_delivery_diverted",
+            "Messages given to a fallback because this destination took none for too long.",
+            ["destination"],
+            registry=registry,
+        )
+        self.refreshes = Counter(
+            "recloser_delivery_refreshes",
+            "Times that a destination that forgets was told everything again (delivered, failed).",
+            ["destination", "result"],
+            registry=registry,
+        )
+        self.template_failures = Counter(
+            "recloser_template_failures",
+            "Messages written with the default text because the user's template failed.",
+            ["template"],
+            registry=registry,
+        )
         self.pending = Gauge(
             "recloser_outbox_pending", "Messages that wait for delivery.", ["destination"], registry=registry
         )
@@ -62,7 +86,7 @@ class ControlMetrics:
         )
         self.given_up = Counter(
             "recloser_outbox_expired",
-            "Messages that waited for too long and were given up.",
+            "Messages that were given up: they waited for too long, or were refused.",
             registry=registry,
         )
         self.breaker_changes = Counter(
@@ -87,4 +111,27 @@ class ControlMetrics:
             "Requests refused by authorization (401, 403) or by a limit (429).",
             ["status"],
             registry=registry,
+        )
+        self.policy_reloads = Counter(
+            "recloser_policy_reloads",
+            "Readings of the policy file that found something new (loaded, broken).",
+            ["result"],
+            registry=registry,
+        )
+        self.policy_broken = Gauge(
+            "recloser_policy_broken",
+            "1 while the policy file is broken and the policy before it is in force.",
+            registry=registry,
+        )
+        self.mode_changes = Counter(
+            "recloser_mode_changes",
+            "Changes of modes of agents (began, ended, by_hand, expired).",
+            ["event"],
+            registry=registry,
+        )
+        self.modes_holding = Gauge(
+            "recloser_modes_holding", "Rules that keep agents from their full mode now.", registry=registry
+        )
+        self.modes_by_hand = Gauge(
+            "recloser_modes_by_hand", "Agents whose mode a person has set.", registry=registry
         )

@@ -34,10 +34,14 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Times of the week by the clock on the wall of one time zone, daylight saving included."""
+    """Times of the week by the clock on the wall of one time zone, daylight saving included.
+
+    `spelled` is how they were written.
+    """
 
     spans: tuple[_Span, ...]
     zone: ZoneInfo
+    spelled: tuple[str, ...]
 
     @staticmethod
     def of(spelled: Iterable[str], timezone: str) -> Hours:
@@ -49,7 +53,8 @@ class Hours:
         >>> night.hold(1_700_283_599 * 10**9)
         True
         """
-        return Hours(tuple(_span(text) for text in spelled), zone_of(timezone))
+        texts = tuple(spelled)
+        return Hours(tuple(map(_span, texts)), zone_of(timezone), texts)
 
     def hold(self, at_ns: int) -> bool:
         """Tell whether a moment (unix ns) is within these times."""

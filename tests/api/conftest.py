@@ -10,7 +10,9 @@ import pytest
 
 from api.app import create_app
 from api.auth import Authority, Token, Verb
+from api.reload import PolicyKeeper
 from api.services import Services
+from control.modes import Modes
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.policy import Policy, Rule
 from control.tokens import TokenBook
@@ -61,6 +63,8 @@ def _api(folder: Path, authority: Authority) -> Iterator[Api]:
             control=parts.control,
             authority=authority,
             tokens=TokenBook(parts.db, clock),
+            policy=PolicyKeeper(parts.control.policies, None, parts.db, parts.metrics, clock),
+            modes=Modes(parts.db, parts.control.policies, parts.metrics, clock),
             registry=parts.registry,
             now_ns=clock,
             probes={"control": lambda: parts.control.waiting_for},
