@@ -2,6 +2,7 @@
 
 Every change is an event whose position is the breaker's new revision, so revisions are global and only grow.
 A doomed run stays stopped until a person resets its breaker; one that nobody ran into for weeks expires.
+Wider ones try again by themselves, after longer and longer times.
 """
 
 from __future__ import annotations
@@ -11,38 +12,86 @@ from typing import TYPE_CHECKING, Final
 
 from control.action import Action
 from control.actor import EXPIRY, Actor
-from control.breakers.record import Breaker, UnknownBreaker, breaker_id, from_json, to_json
-from control.breakers.states import TRANSITIONS, Event, State, transition
-from control.guidance import for_human, for_model, halt_instead
+from control.breakers import byhand, changing, leases, store
+from control.breakers.blast import Activity, too_much
+from control.breakers.cause import Cause
+from control.breakers.changes import KEPT, Change
+from control.breakers.hooks import Hooks
+from control.breakers.probing import Probes
+from control.breakers.record import Breaker, UnknownBreaker, breaker_id, from_json
+from control.breakers.states import TRANSITIONS, Event, State
+from control.breakers.store import breakers_of, get_breaker, list_breakers
+from control.breakers.tainted import quarantine_of
+from control.breakers.timing import NS
+from control.breakers.watching import Watches
+from control.breakers.writer import Writer
+from control.guidance import for_human, for_model, ignored_for_model
+from control.policy import Trip
+from control.scope import Scope
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from control.breakers.index import BreakerIndex
+    from control.breakers.leases import Lease
+    from control.breakers.settings import BreakerSettings
     from control.db import ControlDb, Transaction
-    from control.policy import Trip
+    from detectors.notes import Notes
     from detectors.protocol import Finding
 
+__all__ = ["Breakers", "breakers_of", "get_breaker", "list_breakers"]
+
+COOLING: Final = Actor(type="system", id="cooling")
+LATCHING: Final = Actor(type="system", id="oscillation")
+_WIDEST: Final = 7
 _COUNT: Final = """
     UPDATE breakers SET denied = ?1, seen_ns = ?3, payload = json_set(payload, '$.denied', ?1)
-    WHERE id = ?2 AND state = 'open'
+    WHERE id = ?2 AND state IN ('open', 'forced_open')
 """
 _UNUSED: Final = """
-    SELECT payload FROM breakers
-    WHERE state = 'open' AND max(seen_ns, json_extract(payload, '$.updated_at')) < ?
+    SELECT payload FROM breakers WHERE state IN ('open', 'half_open', 'shadow')
+    AND max(seen_ns, json_extract(payload, '$.updated_at')) < ?
+    AND NOT coalesce(json_extract(payload, '$.latched') OR json_extract(payload, '$.by_hand'), 0)
     ORDER BY revision LIMIT ?
+"""
+_TRIPS: Final = """
+    SELECT count(*) AS n FROM breaker_events WHERE breaker_id = ? AND event = 'trip' AND created_ns > ?
 """
 
 
 class Breakers:
-    """Changes breakers: each change and its event in one transaction, then in the index."""
+    """Changes breakers: each change and its event in one transaction, then in the index.
 
-    def __init__(self, db: ControlDb, index: BreakerIndex, now_ns: Callable[[], int]) -> None:
+    `notes` gives what is known of a session. `active_sessions` returns how many sessions are active, None
+    when that is not known; by default those count that ask.
+    """
+
+    def __init__(
+        self,
+        db: ControlDb,
+        index: BreakerIndex,
+        now_ns: Callable[[], int],
+        *,
+        notes: Callable[[str], Notes | None] = lambda _: None,
+        hooks: Hooks | None = None,
+        active_sessions: Callable[[], int | None] | None = None,
+    ) -> None:
         self._db = db
         self._now_ns = now_ns
+        self._notes = notes
+        self._activity = Activity()
+        self._active_sessions = active_sessions or self._activity.count
         self.index = index
+        self.hooks = hooks or Hooks()
+        self.watches = Watches(db, self.hooks, notes, now_ns, lambda: index.settings)
+        self._writer = Writer(index, self.hooks, self.watches, now_ns)
+        self.probes = Probes(db, self._writer)
+        index.clock(now_ns)
         self._load()
+
+    def configure(self, settings: BreakerSettings) -> None:
+        """Behave by other settings from now on; what is open already keeps its times."""
+        self.index.settings = settings
 
     def trip(self, tx: Transaction, trip: Trip, finding: Finding, found_ns: int) -> Breaker | None:
         """Open the breaker that a policy's rule asks for; None when there is nothing to change.
@@ -50,170 +99,270 @@ class Breakers:
         `found_ns` is when the finding's revision was written: what was found before a person reset the
         breaker does not open it again, a revision found after that does.
         """
-        event = Event.SHADOW_TRIP if trip.shadow else Event.TRIP
-        before = _fetch(tx, breaker_id(trip.scope))
-        if before is None:
-            return self._write(tx, event, _opened(trip, finding, event, None, self._now_ns()))
-        if before.closed_at is not None and found_ns <= before.closed_at:
+
+        def cause() -> Cause:
+            notes = self._notes(finding.session_id) if finding.session_id else None
+            return Cause(
+                reason=finding.kind,
+                message_for_model=for_model(finding, trip.scope, trip.action, notes),
+                message_for_human=for_human(finding, trip.action),
+                finding_id=finding.id,
+                finding_revision=finding.revision,
+                session_id=finding.session_id,
+                quarantine=quarantine_of(finding, notes) if trip.quarantine else None,
+            )
+
+        return self.open(tx, trip, cause, found_ns)
+
+    def open(
+        self, tx: Transaction, trip: Trip, cause: Callable[[], Cause], found_ns: int
+    ) -> Breaker | None:
+        """Open a breaker automatically, unless that is never done or too much was opened lately.
+
+        `cause` is asked for only when something changes. None when nothing does.
+        """
+        if not self._may_trip(trip):
             return None
-        if (before.state, event) in TRANSITIONS:
-            return self._write(tx, event, _opened(trip, finding, event, before, self._now_ns()))
+        now = self._now_ns()
+        event = Event.SHADOW_TRIP if trip.shadow else Event.TRIP
+        known = store.fetch(tx, breaker_id(trip.scope))
+        before = known or changing.blank(trip.scope, now)
+        if _old_news(before, found_ns):
+            return None
+        if (before.state, event) in TRANSITIONS and not (before.by_hand and before.state is State.SHADOW):
+            return self._open(tx, event, trip, known, before, cause)
         if before.state is State.OPEN and not trip.shadow and trip.action.rank > before.action.rank:
+            denied = self.index.denied(before.id, before.denied)
             actor = Actor(type="rule", id=trip.rule)
-            return self._write(tx, Event.ESCALATE, _halted(before, actor, self._now_ns()))
-        tx.execute("UPDATE breakers SET seen_ns = ? WHERE id = ?", (self._now_ns(), before.id))
+            after = changing.escalated(before, trip.action, denied, denied, actor, now)
+            if trip.quarantine:
+                after = replace(after, quarantine=cause().quarantine)
+            return self._writer.write(tx, Event.ESCALATE, before, after)
+        tx.execute("UPDATE breakers SET seen_ns = ? WHERE id = ?", (now, before.id))
         return None
 
-    def reset(self, breaker_id: str, actor: Actor, note: str) -> Breaker:
-        """Close a breaker because a person says so.
+    def act(
+        self,
+        target: str | Scope,
+        event: Event,
+        actor: Actor,
+        reason: str,
+        *,
+        ttl_s: float | None = None,
+        action: Action | None = None,
+        if_match: int | None = None,
+    ) -> Breaker:
+        """Do what a person wants with a breaker: trip, reset, force_open, force_close, release, shadow.
 
-        Raises `UnknownBreaker`, or `IllegalTransition` when it is closed already.
+        `target` is its id, or a scope, which gets a breaker if it has none. `ttl_s`: seconds until it ends
+        by itself. `if_match`: the revision that the person has seen, 0 for none yet.
+
+        Raises `UnknownBreaker`, `IllegalTransition`, `StaleRevision`, `ForbiddenActor`, and `ValueError`
+        that names the key.
         """
+        byhand.check(event, actor, reason, ttl_s, action)
         with self._db.transaction() as tx:
-            before = _fetch(tx, breaker_id)
-            if before is None:
-                raise UnknownBreaker(breaker_id)
-            return self._close(tx, Event.RESET, before, actor, note)
+            now = self._now_ns()
+            known, before = byhand.find(tx, target, event, now, if_match)
+            denied = self.index.denied(before.id, before.denied)
+            happened, after = byhand.after(
+                replace(before, denied=denied), event, actor, reason, ttl_s, action, now
+            )
+            if before.state is State.HALF_OPEN:
+                leases.void(tx, before.id, now)
+            return self._writer.write(tx, happened, known, after)
+
+    def reset(self, breaker_id: str, actor: Actor, note: str) -> Breaker:
+        """Close a breaker because a person says so: `act` with the event `reset`."""
+        return self.act(breaker_id, Event.RESET, actor, note)
+
+    def grant_lease(self, breaker_id: str, client: str) -> Lease | None:
+        """Let `client` try one call through a half-open breaker; None when it may not now.
+
+        Raises `UnknownBreaker`.
+        """
+        return self.probes.grant(breaker_id, client)
+
+    def finish_lease(self, lease_id: str, *, ok: bool) -> Breaker:
+        """Take the outcome of a probe. Raises `UnknownLease`, or `LeaseOver` when it is too late."""
+        return self.probes.finish(lease_id, ok=ok)
 
     def expire(self, unused_since_ns: int, limit: int) -> list[Breaker]:
-        """Close up to `limit` breakers that were of no use since a moment (unix ns)."""
+        """Close up to `limit` breakers that were of no use since a moment (unix ns).
+
+        Not those that a person opened, holds or must reset.
+        """
         with self._db.transaction() as tx:
+            leases.forget(tx, unused_since_ns)
             rows = tx.execute(_UNUSED, (unused_since_ns, limit)).fetchall()
             counting = self.index.unwritten()
             unused = [b for b in (from_json(row["payload"]) for row in rows) if b.id not in counting]
             return [self._close(tx, Event.EXPIRE, b, EXPIRY, "unused for long") for b in unused]
 
     def settle(self) -> list[Breaker]:
-        """Bring what checks counted onto the disk; return the breakers that became a `halt` by it."""
+        """Bring what checks counted onto the disk; return the breakers that became stronger by it."""
         counts = self.index.unwritten()
         if not counts:
             return []
-        escalated: list[Breaker] = []
+        stronger: list[Breaker] = []
         with self._db.transaction() as tx:
+            now = self._now_ns()
             for key, denied in counts.items():
-                tx.execute(_COUNT, (denied, key, self._now_ns()))
-            for ignored in filter(self.index.must_halt, self.index.open_breakers()):
-                before = _fetch(tx, ignored.id)
-                if before is not None and (before.state, before.action) == (State.OPEN, Action.DENY):
-                    actor = Actor(type="escalation", id="ignored_refusals")
-                    escalated.append(self._write(tx, Event.ESCALATE, _halted(before, actor, self._now_ns())))
+                tx.execute(_COUNT, (denied, key, now))
+                breaker = store.fetch(tx, key)
+                if breaker is None or not breaker.state.refuses:
+                    continue
+                action = self.index.strength(breaker)
+                if action.rank > breaker.action.rank:
+                    spent = self.index.settings.replan_budget if breaker.action is Action.REPLAN else 0
+                    weaker = breaker.denied_before + spent
+                    after = changing.escalated(breaker, action, denied, weaker, changing.ESCALATION, now)
+                    breaker = self._writer.write(tx, Event.ESCALATE, breaker, after)
+                    stronger.append(breaker)
+                self.watches.told(tx, breaker)
+            for wide, session in self.index.ignoring():
+                halted = self._halt(tx, wide, session)
+                if halted is not None:
+                    stronger.append(halted)
             tx.after_commit(lambda: self.index.written(counts))
-        return escalated
+        return stronger
+
+    def tick(self) -> None:
+        """Do what is due by the clock: cool down, end what a person held, count silent probes as failed."""
+        now = self._now_ns()
+        self._activity.note(self.index.take_seen(), now)
+        _, known = self.index.snapshot()
+        due = [b.id for b in known if b.until is not None and b.until <= now]
+        if due:
+            with self._db.transaction() as tx:
+                for key in due:
+                    breaker = store.fetch(tx, key)
+                    if breaker is not None and breaker.until is not None and breaker.until <= now:
+                        self._is_due(tx, breaker, now)
+        if any(b.state is State.HALF_OPEN for b in known):
+            self.probes.expire()
+
+    def _open(
+        self,
+        tx: Transaction,
+        event: Event,
+        trip: Trip,
+        known: Breaker | None,
+        before: Breaker,
+        cause: Callable[[], Cause],
+    ) -> Breaker | None:
+        now, settings = self._now_ns(), self.index.settings
+        if event is Event.TRIP:
+            capped = too_much(tx, trip.scope, now, settings, self._active_sessions())
+            if capped is not None:
+                return self._capped(tx, trip, known, before, capped)
+        if before.state is State.HALF_OPEN:
+            leases.void(tx, before.id, now)
+        after = changing.opened(before, event, trip, cause(), now, settings)
+        written = self._writer.write(tx, event, known, after)
+        return self._latched(tx, written) if event is Event.TRIP else written
+
+    def _capped(
+        self, tx: Transaction, trip: Trip, known: Breaker | None, before: Breaker, why: str
+    ) -> Breaker | None:
+        if (before.state, Event.SHADOW_TRIP) not in TRANSITIONS:
+            return None
+        cause = Cause(
+            reason=changing.BLAST_RADIUS,
+            message_for_model="",
+            message_for_human=f"Not opened: {why}",
+            session_id=trip.scope.session or "",
+        )
+        shadow = replace(trip, shadow=True)
+        after = changing.opened(
+            before, Event.SHADOW_TRIP, shadow, cause, self._now_ns(), self.index.settings
+        )
+        written = self._writer.write(tx, Event.SHADOW_TRIP, known, replace(after, note=why))
+        self.hooks.on_capped(tx, written)
+        return written
+
+    def _latched(self, tx: Transaction, breaker: Breaker) -> Breaker:
+        settings, now = self.index.settings, self._now_ns()
+        row = tx.one(_TRIPS, (breaker.id, now - int(settings.flap_window_s * NS)))
+        if row is None or row["n"] < settings.flap_trips:
+            return breaker
+        after = self._writer.write(tx, Event.LATCH, breaker, changing.latched(breaker, LATCHING, now))
+        self.hooks.on_flapping(tx, after)
+        return after
+
+    def _halt(self, tx: Transaction, wide: Breaker, session: str) -> Breaker | None:
+        """Halt one session that goes on against a breaker that is not its own."""
+        scope = Scope(tenant=wide.scope.tenant, session=session)
+        trip = Trip(rule=wide.rule, scope=scope, action=Action.HALT, shadow=False)
+        known, now = store.fetch(tx, breaker_id(scope)), self._now_ns()
+        before = known or changing.blank(scope, now)
+        tx.after_commit(lambda: self.index.halted(wide.id, session))
+        if before.state is State.OPEN and before.action is not Action.HALT:
+            denied = self.index.denied(before.id, before.denied)
+            after = changing.escalated(before, Action.HALT, denied, denied, changing.ESCALATION, now)
+            return self._writer.write(tx, Event.ESCALATE, before, after)
+        if (before.state, Event.TRIP) not in TRANSITIONS:
+            return None
+        cause = Cause(
+            reason=wide.reason,
+            message_for_model=ignored_for_model(wide.scope),
+            message_for_human=f"Run halted: it went on against {wide.id} ({wide.scope})",
+            finding_id=wide.finding_id,
+            finding_revision=wide.finding_revision,
+            session_id=session,
+        )
+        after = changing.opened(before, Event.TRIP, trip, cause, now, self.index.settings)
+        return self._writer.write(tx, Event.TRIP, known, replace(after, actor=changing.ESCALATION))
+
+    def _is_due(self, tx: Transaction, breaker: Breaker, now: int) -> None:
+        if breaker.state.forced:
+            note = "the time of the hold is over"
+            event, after = byhand.let_go(breaker, Event.EXPIRE, EXPIRY, note, now)
+            self._writer.write(tx, event, breaker, after)
+        elif breaker.state is State.OPEN and not breaker.scope.of_one_run:
+            self._writer.write(tx, Event.COOL_DOWN, breaker, changing.cooled(breaker, COOLING, now))
+        else:
+            self._close(tx, Event.EXPIRE, breaker, EXPIRY, "its time is over")
 
     def _close(self, tx: Transaction, event: Event, before: Breaker, actor: Actor, note: str) -> Breaker:
-        now = self._now_ns()
-        after = replace(
-            before,
-            state=transition(before.state, event),
-            actor=actor,
-            note=note,
-            closed_at=now,
-            updated_at=now,
-            denied=self.index.denied(before.id, before.denied),
-        )
-        return self._write(tx, event, after)
+        denied = self.index.denied(before.id, before.denied)
+        after = changing.closed(before, event, actor, note, denied, self._now_ns())
+        if before.state is State.HALF_OPEN:
+            leases.void(tx, before.id, self._now_ns())
+        return self._writer.write(tx, event, before, after)
 
-    def _write(self, tx: Transaction, event: Event, breaker: Breaker) -> Breaker:
-        """Append the event, whose position is the new revision, and store the breaker under it."""
-        seq = tx.insert(
-            "INSERT INTO breaker_events (breaker_id, event, payload, created_ns) VALUES (?, ?, '', ?)",
-            (breaker.id, event.value, breaker.updated_at),
-        )
-        after = replace(breaker, revision=seq)
-        tx.execute("UPDATE breaker_events SET payload = ? WHERE seq = ?", (to_json(after), seq))
-        _store(tx, after)
-        tx.after_commit(lambda: self.index.put(after))
-        return after
+    def _may_trip(self, trip: Trip) -> bool:
+        why = "a whole tenant is never stopped automatically" if trip.scope.width == _WIDEST else ""
+        if not why:
+            try:
+                trip.scope.check()
+            except ValueError as error:
+                why = str(error)
+        if why:
+            self.hooks.on_refused(trip.scope, trip.rule, why)
+        return not why
 
     def _load(self) -> None:
         with self._db.transaction() as tx:
             newest = tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'breaker_events'")
-            rows = tx.execute("SELECT payload FROM breakers WHERE state = ?", (State.OPEN.value,)).fetchall()
-        for row in rows:
-            self.index.put(from_json(row["payload"]))
+            rows = tx.execute("SELECT payload FROM breakers WHERE state <> 'closed'").fetchall()
+            last = tx.execute(
+                "SELECT seq, payload FROM breaker_events ORDER BY seq DESC LIMIT ?", (KEPT,)
+            ).fetchall()
+            known = [from_json(row["payload"]) for row in rows]
+            given = {b.id: leases.under_way(tx, b) for b in known if b.state is State.HALF_OPEN}
+        for breaker in known:
+            self.index.put(breaker)
+            self.index.leases(breaker.id, given.get(breaker.id, 0))
         self.index.revision = max(self.index.revision, newest["seq"] if newest is not None else 0)
+        self.index.changes.begin(last[-1]["seq"] - 1 if last else self.index.revision)
+        for breaker in (from_json(row["payload"]) for row in reversed(last)):
+            kept = None if breaker.state is State.CLOSED else breaker
+            self.index.changes.add(Change(breaker.revision, breaker.id, kept))
 
 
-def list_breakers(
-    connection: sqlite3.Connection,
-    *,
-    session_id: str | None,
-    state: State | None,
-    before: int | None,
-    limit: int,
-) -> list[Breaker]:
-    """Return breakers, the last changed first; `before` is a revision to go on from (exclusive)."""
-    rows: Iterable[sqlite3.Row] = connection.execute(
-        "SELECT payload FROM breakers WHERE (?1 IS NULL OR session_id = ?1) AND (?2 IS NULL OR state = ?2) "
-        "AND (?3 IS NULL OR revision < ?3) ORDER BY revision DESC LIMIT ?4",
-        (session_id, None if state is None else state.value, before, limit),
-    )
-    return [from_json(row["payload"]) for row in rows]
-
-
-def get_breaker(connection: sqlite3.Connection, breaker_id: str) -> Breaker:
-    """Return one breaker; raises `UnknownBreaker`."""
-    row = connection.execute("SELECT payload FROM breakers WHERE id = ?", (breaker_id,)).fetchone()
-    if row is None:
-        raise UnknownBreaker(breaker_id)
-    return from_json(row["payload"])
-
-
-def breakers_of(tx: Transaction, session_id: str, finding_id: str) -> list[Breaker]:
-    """Return the breakers of a session that a finding opened last."""
-    rows = tx.execute("SELECT payload FROM breakers WHERE session_id = ? ORDER BY revision", (session_id,))
-    return [b for b in map(from_json, (row["payload"] for row in rows)) if b.finding_id == finding_id]
-
-
-def _fetch(tx: Transaction, breaker_id: str) -> Breaker | None:
-    row = tx.one("SELECT payload FROM breakers WHERE id = ?", (breaker_id,))
-    return None if row is None else from_json(row["payload"])
-
-
-def _store(tx: Transaction, breaker: Breaker) -> None:
-    tx.execute(
-        "INSERT INTO breakers (id, state, session_id, revision, denied, payload) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET state = excluded.state, revision = excluded.revision, "
-        "denied = excluded.denied, payload = excluded.payload",
-        (
-            breaker.id,
-            breaker.state.value,
-            breaker.scope.session,
-            breaker.revision,
-            breaker.denied,
-            to_json(breaker),
-        ),
-    )
-
-
-def _opened(trip: Trip, finding: Finding, event: Event, before: Breaker | None, now_ns: int) -> Breaker:
-    state = transition(State.CLOSED if before is None else before.state, event)
-    return Breaker(
-        id=breaker_id(trip.scope),
-        scope=trip.scope,
-        state=state,
-        action=trip.action,
-        revision=0,
-        episode=1 if before is None else before.episode + 1,
-        reason=finding.kind,
-        message_for_model=for_model(finding, trip.scope, trip.action),
-        message_for_human=for_human(finding, trip.action),
-        finding_id=finding.id,
-        finding_revision=finding.revision,
-        rule=trip.rule,
-        actor=Actor(type="rule", id=trip.rule),
-        opened_at=now_ns,
-        updated_at=now_ns,
-        closed_at=None if before is None else before.closed_at,
-    )
-
-
-def _halted(before: Breaker, actor: Actor, now_ns: int) -> Breaker:
-    return replace(
-        before,
-        state=transition(before.state, Event.ESCALATE),
-        action=Action.HALT,
-        message_for_model=halt_instead(before.message_for_model),
-        actor=actor,
-        updated_at=now_ns,
-    )
+def _old_news(before: Breaker, found_ns: int) -> bool:
+    """Whether it was found before a person reset the breaker, or before it began to try again."""
+    if before.state is State.HALF_OPEN and found_ns <= before.updated_at:
+        return True
+    return before.closed_at is not None and found_ns <= before.closed_at

@@ -1,0 +1,127 @@
+"""Failures in a row that open a breaker although no detector spoke: counted from facts, kept on the disk.
+
+A row is the failed calls of one target (most often a service's tool) without a success in between. Refused
+calls are no failures, and neither are those of another nature. Successes are only told for some time after a
+failure, so that a row which nothing was added to for longer begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from control.breakers.cause import Cause
+from control.breakers.timing import NS
+from control.guidance import MAX_HUMAN_TEXT, failing_for_model
+from control.policy import Target, Trip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from control.breakers.book import Breakers
+    from control.db import Transaction
+    from control.facts import Fact
+    from control.policy import Threshold
+    from control.scope import Scope
+
+STRUCTURAL_FAILURES: Final = "failures_in_a_row"
+ROW_GAP_S: Final = 600.0
+"""A row ends when nothing was added to it for so long."""
+_FORGET_S: Final = 86_400.0
+
+
+class Thresholds:
+    """Counts failures in a row, and trips at the policy's thresholds. A taker of facts."""
+
+    def __init__(
+        self,
+        breakers: Breakers,
+        thresholds: Callable[[], Sequence[Threshold]],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._breakers = breakers
+        self._thresholds = thresholds
+        self._now_ns = now_ns
+
+    def take(self, tx: Transaction, fact: Fact) -> None:
+        """Count a fact for every threshold that it is about."""
+        if fact.kind not in ("failed", "worked"):
+            return
+        target = _target(fact)
+        for threshold in self._thresholds():
+            if fact.kind == "worked":
+                self._worked(tx, threshold, target)
+            else:
+                scope = threshold.scope(target, str(fact.payload.get("nature") or ""))
+                if scope is not None:
+                    self._failed(tx, threshold, scope, fact)
+
+    def forget(self, tx: Transaction) -> None:
+        """Delete rows that nothing was added to for a day."""
+        tx.execute("DELETE FROM failure_rows WHERE updated_ns < ?", (self._now_ns() - int(_FORGET_S * NS),))
+
+    def _worked(self, tx: Transaction, threshold: Threshold, target: Target) -> None:
+        for nature in threshold.natures:
+            scope = threshold.scope(target, nature)
+            if scope is not None:
+                tx.execute("DELETE FROM failure_rows WHERE key = ?", (_key(threshold, scope),))
+
+    def _failed(self, tx: Transaction, threshold: Threshold, scope: Scope, fact: Fact) -> None:
+        key = _key(threshold, scope)
+        at = _at(fact)
+        row = tx.one("SELECT failures, last_ns FROM failure_rows WHERE key = ?", (key,))
+        goes_on = row is not None and abs(at - row["last_ns"]) <= ROW_GAP_S * NS
+        failures = row["failures"] + 1 if row is not None and goes_on else 1
+        last = max(at, row["last_ns"]) if row is not None and goes_on else at
+        tx.execute(
+            "INSERT INTO failure_rows (key, failures, last_ns, updated_ns) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET failures = excluded.failures, last_ns = excluded.last_ns, "
+            "updated_ns = excluded.updated_ns",
+            (key, failures, last, self._now_ns()),
+        )
+        if failures >= threshold.failures:
+            trip = Trip(
+                rule=threshold.name,
+                scope=scope,
+                action=threshold.action,
+                shadow=threshold.shadow,
+                open_s=threshold.open_s,
+            )
+            # what was counted before the breaker closed is no reason to open it again
+            self._breakers.open(tx, trip, lambda: _cause(scope, threshold, failures, fact), at)
+
+
+def _cause(scope: Scope, threshold: Threshold, failures: int, fact: Fact) -> Cause:
+    natures = ", ".join(sorted(threshold.natures))
+    told = f"{scope}: {failures} failures in a row ({natures}), the last one {fact.payload.get('error_class')}"
+    return Cause(
+        reason=STRUCTURAL_FAILURES,
+        message_for_model=failing_for_model(scope, failures, threshold.action),
+        message_for_human=told[:MAX_HUMAN_TEXT],
+        session_id=fact.session_id,
+    )
+
+
+def _key(threshold: Threshold, scope: Scope) -> str:
+    return orjson.dumps([threshold.name, *scope.key]).decode()
+
+
+def _at(fact: Fact) -> int:
+    ended: Any = fact.payload.get("end_ns")
+    return ended if isinstance(ended, int) and ended > 0 else fact.created_ns
+
+
+def _target(fact: Fact) -> Target:
+    def said(part: str) -> str | None:
+        value = fact.payload.get(part)
+        return value if isinstance(value, str) and value else None
+
+    return Target(
+        service=said("service"),
+        agent=said("agent"),
+        session=fact.session_id or None,
+        run=said("run_id"),
+        tool=said("tool"),
+        args=said("signature"),
+    )
