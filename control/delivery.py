@@ -5,22 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from control.notifiers.protocol import Failed
+from control.bucket import Bucket
+from control.fallback import Fallbacks
+from control.ledger import current
+from control.notifiers.protocol import Delivered, Failed, Refreshing
 from control.outbox import NotYet, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from control.metrics import ControlMetrics
-    from control.notifiers.protocol import Notifier, Result
+    from control.notifiers.protocol import Message, Notifier, Result
     from control.outbox import Due, Outbox
 
 _log = logging.getLogger(__name__)
 _NS: Final = 1_000_000_000
 _LONGEST_SLEEP_S: Final = 60.0
 _TROUBLE_PAUSE_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Route:
+    """One destination with what its worker remembers; `refresh_ns` is when it is to be refreshed next."""
+
+    name: str
+    notifier: Notifier
+    bucket: Bucket
+    refresh_ns: int = 0
 
 
 class Delivery:
@@ -42,6 +56,11 @@ class Delivery:
         self._notifiers = notifiers
         self._metrics = metrics
         self._now_ns = now_ns
+        self._fallbacks = Fallbacks(outbox, notifiers, now_ns)
+        self._routes = {
+            name: _Route(name, one, Bucket(one.capabilities.rate_per_s, one.capabilities.burst))
+            for name, one in notifiers.items()
+        }
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakes: dict[str, asyncio.Event] = {}
         self._main: asyncio.Task[None] | None = None
@@ -76,17 +95,43 @@ class Delivery:
             loop.call_soon_threadsafe(main.cancel)
             thread.join()
 
+    def send_now(self, name: str, message: Message, timeout_s: float = 30.0) -> Result:
+        """Make one attempt past the outbox, from any thread but the workers'; wait for its result.
+
+        Raises `KeyError` for a destination that nobody knows, `RuntimeError` when the workers do not run.
+        """
+        notifier = self._notifiers[name]
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            raise RuntimeError("the delivery workers do not run")
+        attempt = asyncio.run_coroutine_threadsafe(self._send(notifier, message, self._now_ns()), loop)
+        try:
+            return attempt.result(timeout_s)
+        except TimeoutError:
+            attempt.cancel()
+            return Failed(f"no answer within {timeout_s:g} s", unsure=True)
+
     async def attempt_next(self, name: str) -> float | None:
         """Make the attempt that is due at a destination, if one is.
 
         Return the seconds until there may be another one: 0 at once, None when nothing waits.
         """
-        turn = self._outbox.next(name)
+        route = self._routes[name]
+        diverted, more_s = self._fallbacks.divert(name)
+        if diverted:
+            self._metrics.diverted.labels(name).inc(diverted)
+            self._wake_all()
+        refresh_s = await self._refresh(route)
+        turn = self._outbox.next(name, route.notifier.capabilities.audience)
         if isinstance(turn, NotYet):
-            return None if turn.until_ns is None else max(0.0, (turn.until_ns - self._now_ns()) / _NS)
+            next_s = None if turn.until_ns is None else max(0.0, (turn.until_ns - self._now_ns()) / _NS)
+            return _soonest(next_s, refresh_s, more_s)
+        if wait_s := route.bucket.take(self._now_ns() / _NS):
+            return _soonest(wait_s, more_s)
+        self._outbox.begin(turn)
         at_ns = self._now_ns()
-        result = await self._send(self._notifiers[name], turn, at_ns)
-        settled = self._outbox.settle(name, turn, result, at_ns)
+        result = await self._send(route.notifier, turn.message, at_ns)
+        settled = self._outbox.settle(name, turn, result, at_ns, self._fallbacks.copy)
         self._report(name, turn, result, settled)
         return 0.0
 
@@ -137,22 +182,51 @@ class Delivery:
             except TimeoutError:
                 continue
 
-    async def _send(self, notifier: Notifier, due: Due, at_ns: int) -> Result:
+    async def _refresh(self, route: _Route) -> float | None:
+        """Tell a destination that forgets everything again when it is time; return the seconds until then."""
+        notifier = route.notifier
+        if not isinstance(notifier, Refreshing):
+            return None
+        now = self._now_ns()
+        if now >= route.refresh_ns:
+            route.refresh_ns = now + int(notifier.refresh_s * _NS)
+            since_ns = now - int(notifier.resolved_for_s * _NS)
+            with self._outbox.db.reading() as connection:
+                messages = current(connection, route.name, since_ns)
+            if messages:
+                result = await self._tell_again(notifier, messages, now)
+                self._outbox.refreshed(route.name, result)
+                taken = isinstance(result, Delivered)
+                self._metrics.refreshes.labels(route.name, "delivered" if taken else "failed").inc()
+                said = result.note if isinstance(result, Delivered) else result.reason
+                if said:
+                    _log.warning("%s was refreshed with trouble: %s", route.name, said)
+        return max(0.0, (route.refresh_ns - self._now_ns()) / _NS)
+
+    async def _tell_again(self, notifier: Refreshing, messages: list[Message], now_ns: int) -> Result:
         try:
-            return await notifier.send(due.message, at_ns // _NS)
+            return await notifier.refresh(messages, now_ns // _NS)
+        except Exception as error:  # noqa: BLE001 - as `_send`
+            _log.exception("a notifier failed unexpectedly at its refresh")
+            return Failed(f"notifier defect: {type(error).__name__}")
+
+    async def _send(self, notifier: Notifier, message: Message, at_ns: int) -> Result:
+        try:
+            return await notifier.send(message, at_ns // _NS)
         except Exception as error:  # noqa: BLE001 - a notifier's defect must not lose the message
-            _log.exception("the notifier for %s failed unexpectedly", due.message.id)
-            return Failed(f"notifier defect: {type(error).__name__}", about_message=True)
+            _log.exception("the notifier for %s failed unexpectedly", message.id)
+            return Failed(f"notifier defect: {type(error).__name__}", about_message=True, unsure=True)
 
     def _report(self, name: str, due: Due, result: Result, settled: Settled) -> None:
         self._metrics.attempts.labels(name, settled.value).inc()
         if settled is Settled.DELIVERED:
-            self._metrics.delivery_lag.labels(name).observe((self._now_ns() - due.created_ns) / _NS)
+            self._metrics.delivery_lag.labels(name).observe((self._now_ns() - due.waits_since_ns) / _NS)
             return
         reason = getattr(result, "reason", "")
         if settled is Settled.RETRY:
             _log.warning("%s did not take %s: %s; it will be tried again", name, due.message.id, reason)
         elif settled is Settled.DEAD:
+            self._metrics.given_up.inc()
             _log.error("%s never took %s: %s; given up", name, due.message.id, reason)
         else:
             _log.error("%s is disabled: %s; nothing is sent until its address changes", name, reason)
@@ -160,3 +234,7 @@ class Delivery:
     def _wake_all(self) -> None:
         for wake in self._wakes.values():
             wake.set()
+
+
+def _soonest(*seconds: float | None) -> float | None:
+    return min((one for one in seconds if one is not None), default=None)

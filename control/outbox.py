@@ -2,7 +2,11 @@
 
 The order is kept per alert and destination: a message waits until all earlier ones of its alert were
 delivered or given up. A destination in trouble is left alone as a whole; a message that a destination does
-not like steps aside, so that others go ahead.
+not like steps aside, so that others go ahead. What was over before anybody heard of it is overtaken
+(`control/overtaking.py`).
+
+Before each attempt its row says `unsure`: whoever is killed in the middle of it may have delivered it. Only
+an answer that means no takes that back, so that the end of a firing is told wherever the firing may be known.
 """
 
 from __future__ import annotations
@@ -12,7 +16,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from control.notifiers.protocol import Delivered, Failed, Gone, Message, Result
+from control.notifiers.protocol import (
+    FIRING,
+    RESOLVED,
+    Audience,
+    Delivered,
+    Failed,
+    Gone,
+    Message,
+    Refused,
+    Result,
+)
+from control.overtaking import SHARED, others_fire, overtake, supersede
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,13 +51,18 @@ class Settled(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A message to be tried now: its row, and how often it was tried before."""
+    """A message to be tried now: its row, and how often it was tried before.
+
+    `waits_since_ns` is when it was enqueued, or when somebody had it sent again; `unsure` whether an earlier
+    attempt may have delivered it.
+    """
 
     seq: int
     message: Message
     attempts: int
     next_ns: int
-    created_ns: int
+    waits_since_ns: int
+    unsure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,136 +75,186 @@ class NotYet:
 Next: TypeAlias = Due | NotYet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
-    """A destination as it stands.
-
-    `held_until_ns` lies ahead while it is left alone after failures; `disabled_ns` is when it answered 410,
-    None when it is in use.
-    """
-
-    name: str
-    failures: int
-    held_until_ns: int
-    disabled_ns: int | None
-    reason: str
-    pending: int
-    oldest_pending_ns: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """How one message to one destination stands. Times are unix ns."""
-
-    message_id: str
-    destination: str
-    type: str
-    state: str
-    attempts: int
-    created_ns: int
-    finished_ns: int | None
-    last_error: str
-
-
 class Outbox:
     """The durable queue. Every change is on disk when the method returns."""
 
     def __init__(
         self, db: ControlDb, retry: RetryPolicy, *, now_ns: Callable[[], int], random: Callable[[], float]
     ) -> None:
-        self._db = db
+        self.db = db
         self._retry = retry
         self._now_ns = now_ns
         self._random = random
 
     def register(self, name: str, address: str) -> None:
         """Make a destination known. One whose address changed starts afresh: neither held nor disabled."""
-        with self._db.transaction() as tx:
+        with self.db.transaction() as tx:
             tx.execute(
-                "INSERT INTO destinations (name, address) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET "
-                "address = ?2, failures = 0, held_until_ns = 0, disabled_ns = NULL, reason = '' "
-                "WHERE address <> ?2",
+                "INSERT INTO destinations (name, address) VALUES (?1, ?2) "  # noqa: S608 - constants of ours
+                "ON CONFLICT (name) DO UPDATE SET "
+                f"address = ?2, {_AFRESH} WHERE address <> ?2",
                 (name, address),
             )
 
-    def enqueue(self, tx: Transaction, destination: str, order_key: str, message: Message) -> bool:
+    def enable(self, tx: Transaction, name: str) -> bool:
+        """Use a destination again that is held or disabled; False when nobody knows it."""
+        found = tx.execute(
+            f"UPDATE destinations SET {_AFRESH} WHERE name = ?",  # noqa: S608 - a constant of ours
+            (name,),
+        )
+        return found.rowcount > 0
+
+    def enqueue(
+        self,
+        tx: Transaction,
+        destination: str,
+        order_key: str,
+        message: Message,
+        *,
+        notice: bytes | None = None,
+        fallback_of: str = "",
+    ) -> bool:
         """Add a message in the caller's transaction; False when it is there already."""
         now = self._now_ns()
         added = tx.execute(
-            "INSERT INTO outbox (message_id, destination, order_key, type, body, state, next_ns, created_ns) "
-            "VALUES (?, ?, ?, ?, ?, 'pending', ?, ?) ON CONFLICT (message_id, destination) DO NOTHING",
-            (message.id, destination, order_key, message.type, message.body, now, now),
+            "INSERT INTO outbox (message_id, destination, order_key, type, body, state, next_ns, created_ns, "
+            "fallback_of, fresh, group_key, brief, notice) "
+            "VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (message_id, destination) DO NOTHING",
+            (
+                message.id,
+                destination,
+                order_key,
+                message.type,
+                message.body,
+                now,
+                now,
+                fallback_of,
+                message.type == RESOLVED,
+                message.group,
+                message.brief,
+                notice,
+            ),
         )
         return added.rowcount > 0
 
-    def next(self, destination: str) -> Next:
-        """Return the message that is due at a destination, or how long there is none."""
+    def next(self, destination: str, audience: Audience = Audience.PAGER) -> Next:
+        """Return the message that is due at a destination, or how long there is none.
+
+        What has been overtaken is put aside first. Only the destination's worker may call it.
+        """
+        self._put_aside_overtaken(destination, audience)
         now = self._now_ns()
-        with self._db.reading() as connection:
+        with self.db.reading() as connection:
             place = connection.execute(
                 "SELECT held_until_ns, disabled_ns FROM destinations WHERE name = ?", (destination,)
             ).fetchone()
             if place is not None and place["disabled_ns"] is not None:
                 return NotYet(None)
             row = connection.execute(_FIRST_OF_EACH_KEY, (destination, now)).fetchone()
-        if row is None:
-            return NotYet(None)
-        due_ns = max(row["next_ns"], 0 if place is None else place["held_until_ns"])
-        if due_ns > now:
-            return NotYet(due_ns)
-        message = Message(id=row["message_id"], type=row["type"], body=row["body"])
-        return Due(row["seq"], message, row["attempts"], row["next_ns"], row["created_ns"])
+            if row is None:
+                return NotYet(None)
+            due_ns = max(row["next_ns"], 0 if place is None else place["held_until_ns"])
+            if due_ns > now:
+                return NotYet(due_ns)
+            due = _due(connection, destination, row)
+            shared = row["type"] == RESOLVED and _goes_on(connection, destination, row)
+        if shared:
+            with self.db.transaction() as tx:
+                supersede(tx, due.seq, SHARED, now)
+            return self.next(destination, audience)
+        return due
 
-    def settle(self, destination: str, due: Due, result: Result, at_ns: int) -> Settled:
-        """Write down an attempt that began at `at_ns`, and what follows from it."""
+    def begin(self, due: Due) -> None:
+        """Write down that an attempt is about to be made."""
+        if not due.unsure:
+            with self.db.transaction() as tx:
+                tx.execute("UPDATE outbox SET unsure = 1 WHERE seq = ?", (due.seq,))
+
+    def settle(
+        self,
+        destination: str,
+        due: Due,
+        result: Result,
+        at_ns: int,
+        on_dead: Callable[[Transaction, int], None] = lambda _tx, _seq: None,
+    ) -> Settled:
+        """Write down an attempt that began at `at_ns`, and what follows from it.
+
+        `on_dead` is called in the transaction that gives a message up.
+        """
         now = self._now_ns()
-        with self._db.transaction() as tx:
+        with self.db.transaction() as tx:
             settled = self._follow(tx, destination, due, result, now)
-            tx.execute(
-                "INSERT INTO attempts (outbox_seq, at_ns, took_ns, status, result, error, body_sha256) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    due.seq,
-                    at_ns,
-                    max(0, now - at_ns),
-                    result.status,
-                    settled.value,
-                    _reason(result),
-                    hashlib.sha256(due.message.body).hexdigest(),
-                ),
-            )
+            write_attempt(tx, due.seq, due.message.body, result, settled.value, at_ns, now)
+            if settled is Settled.DEAD:
+                on_dead(tx, due.seq)
         return settled
+
+    def refreshed(self, destination: str, result: Result) -> None:
+        """Write down how a refresh went: a destination that did not take it is left alone for a while."""
+        with self.db.transaction() as tx:
+            match result:
+                case Delivered():
+                    _well(tx, destination)
+                case Failed() | Refused() | Gone():
+                    asked = result.retry_after if isinstance(result, Failed) else None
+                    self._hold(tx, destination, result.reason, asked, self._now_ns())
 
     def expire(self) -> int:
         """Give up on messages that have waited for too long, wherever they go; return how many."""
         now = self._now_ns()
-        with self._db.transaction() as tx:
+        with self.db.transaction() as tx:
             dead = tx.execute(
                 "UPDATE outbox SET state = 'dead', finished_ns = ?1, last_error = 'given up: ' || last_error "
-                "WHERE state = 'pending' AND created_ns < ?2",
+                "WHERE state = 'pending' AND coalesce(replayed_ns, created_ns) < ?2",
                 (now, now - int(self._retry.give_up_after_s * _NS)),
             )
         return dead.rowcount
 
+    def oldest_pending_s(self) -> dict[str, float]:
+        """Say for how long the oldest message has been waiting, for every destination that is in use."""
+        now = self._now_ns()
+        with self.db.reading() as connection:
+            rows = connection.execute(
+                "SELECT d.name, min(coalesce(o.replayed_ns, o.created_ns)) AS oldest FROM destinations AS d "
+                "LEFT JOIN outbox AS o ON o.destination = d.name AND o.state = 'pending' "
+                "WHERE d.disabled_ns IS NULL GROUP BY d.name"
+            ).fetchall()
+        return {
+            row["name"]: 0.0 if row["oldest"] is None else max(0.0, (now - row["oldest"]) / _NS)
+            for row in rows
+        }
+
+    def _put_aside_overtaken(self, destination: str, audience: Audience) -> None:
+        with self.db.reading() as connection:
+            if connection.execute(_ANY_FRESH, (destination,)).fetchone() is None:
+                return
+        with self.db.transaction() as tx:
+            overtake(tx, destination, audience, self._now_ns())
+
     def _follow(self, tx: Transaction, destination: str, due: Due, result: Result, now: int) -> Settled:
         match result:
             case Delivered():
-                _finish(tx, due, "delivered", now, "")
-                tx.execute(
-                    "UPDATE destinations SET failures = 0, held_until_ns = 0, reason = '' "
-                    "WHERE name = ? AND (failures > 0 OR held_until_ns > 0)",
-                    (destination,),
-                )
+                _finish(tx, due, "delivered", now, result.note)
+                _well(tx, destination)
                 return Settled.DELIVERED
+            case Refused():
+                _finish(tx, due, "dead", now, f"refused: {result.reason}")
+                _unsure(tx, due, unsure=due.unsure)
+                _well(tx, destination)
+                return Settled.DEAD
             case Gone():
                 tx.execute(
                     "UPDATE destinations SET disabled_ns = ?, reason = ? WHERE name = ?",
                     (now, result.reason, destination),
                 )
                 _postpone(tx, due, due.next_ns, result.reason)
+                _unsure(tx, due, unsure=due.unsure)
                 return Settled.DISABLED
             case Failed():
-                if now - due.created_ns >= self._retry.give_up_after_s * _NS:
+                _unsure(tx, due, unsure=due.unsure or result.unsure)
+                if now - due.waits_since_ns >= self._retry.give_up_after_s * _NS:
                     _finish(tx, due, "dead", now, result.reason)
                     return Settled.DEAD
                 self._postpone_failed(tx, destination, due, result, now)
@@ -195,54 +265,84 @@ class Outbox:
             delay = self._retry.delay_s(due.attempts + 1, self._random, result.retry_after)
             _postpone(tx, due, now + int(delay * _NS), result.reason)
             return
-        row = tx.one("SELECT failures FROM destinations WHERE name = ?", (destination,))
-        failures = 1 if row is None else row["failures"] + 1
-        delay = self._retry.delay_s(failures, self._random, result.retry_after)
-        tx.execute(
-            "UPDATE destinations SET failures = ?, held_until_ns = ?, reason = ? WHERE name = ?",
-            (failures, now + int(delay * _NS), result.reason[:_MAX_ERROR], destination),
-        )
+        self._hold(tx, destination, result.reason, result.retry_after, now)
         _postpone(tx, due, due.next_ns, result.reason)
 
+    def _hold(self, tx: Transaction, destination: str, reason: str, asked: float | None, now: int) -> None:
+        row = tx.one("SELECT failures FROM destinations WHERE name = ?", (destination,))
+        failures = 1 if row is None else row["failures"] + 1
+        delay = self._retry.delay_s(failures, self._random, asked)
+        tx.execute(
+            "UPDATE destinations SET failures = ?1, held_until_ns = ?2, reason = ?3, "
+            "failing_since_ns = coalesce(failing_since_ns, ?4) WHERE name = ?5",
+            (failures, now + int(delay * _NS), reason[:_MAX_ERROR], now, destination),
+        )
 
+
+_AFRESH: Final = "failures = 0, held_until_ns = 0, disabled_ns = NULL, failing_since_ns = NULL, reason = ''"
+_ANY_FRESH: Final = "SELECT 1 FROM outbox WHERE destination = ? AND fresh = 1 LIMIT 1"
 _FIRST_OF_EACH_KEY: Final = """
-    SELECT seq, message_id, type, body, attempts, next_ns, created_ns FROM outbox AS mine
+    SELECT seq, message_id, order_key, type, body, attempts, next_ns, group_key, unsure,
+        coalesce(replayed_ns, created_ns) AS since_ns
+    FROM outbox AS mine
     WHERE destination = ?1 AND state = 'pending' AND NOT EXISTS (
         SELECT 1 FROM outbox AS earlier WHERE earlier.destination = mine.destination
         AND earlier.order_key = mine.order_key AND earlier.state = 'pending' AND earlier.seq < mine.seq)
     ORDER BY next_ns > ?2, CASE WHEN next_ns > ?2 THEN next_ns END, seq LIMIT 1
 """
+_OPENING: Final = """
+    SELECT body FROM outbox WHERE destination = ?1 AND order_key = ?2 AND type = ?3 AND seq < ?4
+    ORDER BY seq DESC LIMIT 1
+"""
 
 
-def list_destinations(connection: sqlite3.Connection) -> list[Destination]:
-    """Return all destinations by name, those without configuration included while something waits."""
-    rows = connection.execute(
-        "SELECT d.*, count(o.seq) AS pending, min(o.created_ns) AS oldest FROM destinations AS d "
-        "LEFT JOIN outbox AS o ON o.destination = d.name AND o.state = 'pending' "
-        "GROUP BY d.name ORDER BY d.name"
+def opening_of(connection: sqlite3.Connection, destination: str, order_key: str, seq: int) -> bytes | None:
+    """Return the body of the firing that the message at `seq` ends; None when none was for this place."""
+    row = connection.execute(_OPENING, (destination, order_key, FIRING, seq)).fetchone()
+    return None if row is None else bytes(row["body"])
+
+
+def write_attempt(  # noqa: PLR0917 - one row, column by column
+    tx: Transaction, seq: int, body: bytes, result: Result, what: str, at_ns: int, now: int
+) -> None:
+    """Add an attempt that began at `at_ns` to the ledger."""
+    tx.execute(
+        "INSERT INTO attempts (outbox_seq, at_ns, took_ns, status, result, error, body_sha256) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            seq,
+            at_ns,
+            max(0, now - at_ns),
+            result.status,
+            what,
+            (result.note if isinstance(result, Delivered) else result.reason)[:_MAX_ERROR],
+            hashlib.sha256(body).hexdigest(),
+        ),
     )
-    return [
-        Destination(
-            name=row["name"],
-            failures=row["failures"],
-            held_until_ns=row["held_until_ns"],
-            disabled_ns=row["disabled_ns"],
-            reason=row["reason"],
-            pending=row["pending"],
-            oldest_pending_ns=row["oldest"],
-        )
-        for row in rows
-    ]
 
 
-def list_deliveries(connection: sqlite3.Connection, order_key: str) -> list[Delivery]:
-    """Return every message of one alert, in order."""
-    rows = connection.execute(
-        "SELECT message_id, destination, type, state, attempts, created_ns, finished_ns, last_error "
-        "FROM outbox WHERE order_key = ? ORDER BY seq",
-        (order_key,),
+def _goes_on(connection: sqlite3.Connection, destination: str, row: sqlite3.Row) -> bool:
+    """Tell whether the incident that a message ends is kept open by another alert."""
+    group = row["group_key"]
+    return bool(group) and others_fire(connection, destination, group, row["order_key"])
+
+
+def _due(connection: sqlite3.Connection, destination: str, row: sqlite3.Row) -> Due:
+    opening = None
+    if row["type"] == RESOLVED:
+        opening = opening_of(connection, destination, row["order_key"], row["seq"])
+    message = Message(
+        id=row["message_id"], type=row["type"], body=row["body"], group=row["group_key"], opening=opening
     )
-    return [Delivery(**dict(row)) for row in rows]
+    return Due(row["seq"], message, row["attempts"], row["next_ns"], row["since_ns"], bool(row["unsure"]))
+
+
+def _well(tx: Transaction, destination: str) -> None:
+    tx.execute(
+        "UPDATE destinations SET failures = 0, held_until_ns = 0, failing_since_ns = NULL, reason = '' "
+        "WHERE name = ? AND (failures > 0 OR held_until_ns > 0)",
+        (destination,),
+    )
 
 
 def _finish(tx: Transaction, due: Due, state: str, now: int, error: str) -> None:
@@ -259,5 +359,5 @@ def _postpone(tx: Transaction, due: Due, next_ns: int, error: str) -> None:
     )
 
 
-def _reason(result: Result) -> str:
-    return "" if isinstance(result, Delivered) else result.reason[:_MAX_ERROR]
+def _unsure(tx: Transaction, due: Due, *, unsure: bool) -> None:
+    tx.execute("UPDATE outbox SET unsure = ? WHERE seq = ?", (unsure, due.seq))

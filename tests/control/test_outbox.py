@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from control import delivery
-from control.notifiers.protocol import Delivered, Failed, Gone, Message, Notice, Result
-from control.outbox import Settled, list_deliveries, list_destinations
+from control.ledger import list_deliveries, list_destinations
+from control.notifiers.protocol import (
+    Audience,
+    Capabilities,
+    Delivered,
+    Failed,
+    Gone,
+    Message,
+    Notice,
+    Result,
+)
+from control.outbox import Settled
 from control.retry import RetryPolicy
 from tests.control.support import ManualClock, Parts
 
@@ -29,6 +39,7 @@ class Scripted:
     script: list[Result | Exception] = field(default_factory=list)
     sent: list[tuple[str, int]] = field(default_factory=list)
     address: str = "here"
+    capabilities: Capabilities = Capabilities(audience=Audience.PAGER, rate_per_s=1e9, burst=10**9)
 
     def render(self, notice: Notice) -> bytes:
         return notice.type.encode()

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.alerts import Alert, AlertState
+from control.alerts.record import Alert
+from control.alerts.states import AlertState
 from control.notices import notice
+from control.notifiers.http import parse_retry_after
 from control.notifiers.protocol import Notice
 from control.notifiers.webhook import (
     MAX_BODY_BYTES,
     Webhook,
     WebhookConfig,
-    parse_retry_after,
     secret_key,
     signature,
 )
@@ -24,7 +25,13 @@ from tests.control.support import SECRET, START_NS, STUCK
 
 HOOK = Webhook(WebhookConfig(name="hook", url="http://127.0.0.1:1/", secrets=(SECRET,)))
 ALERT = Alert(
-    id="al_1", state=AlertState.FIRING, episode=1, finding=STUCK, fired_at=START_NS, updated_at=START_NS
+    id="al_1",
+    state=AlertState.FIRING,
+    episode=1,
+    finding=STUCK,
+    fired_at=START_NS,
+    updated_at=START_NS,
+    key="key",
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=800),

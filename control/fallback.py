@@ -1,0 +1,78 @@
+"""A destination that stands in for another: what is urgent goes there when the first has failed for long.
+
+The message stays with the first as well, which gets it when it is back and the alert still fires. What
+follows is told to whichever of them was told of the beginning (`control/posting.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from control.notifiers.protocol import FIRING
+from control.posting import message_of, notice_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from control.db import Transaction
+    from control.notifiers.protocol import Notifier
+    from control.outbox import Outbox
+
+_NS: Final = 1_000_000_000
+_WAITING: Final = """
+    SELECT seq, created_ns FROM outbox AS o WHERE destination = ?1 AND state = 'pending' AND type = ?2
+    AND notice IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM outbox AS other WHERE other.message_id = o.message_id AND other.destination = ?3)
+    ORDER BY seq
+"""
+
+
+class Fallbacks:
+    """Copies messages to the destinations that stand in. Called by the first destination's worker."""
+
+    def __init__(self, outbox: Outbox, notifiers: Mapping[str, Notifier], now_ns: Callable[[], int]) -> None:
+        self._outbox = outbox
+        self._notifiers = notifiers
+        self._now_ns = now_ns
+
+    def divert(self, name: str) -> tuple[int, float | None]:
+        """Copy what has waited for too long; return how many, and the seconds until there may be more."""
+        fallback = self._notifiers[name].capabilities.fallback
+        if not fallback:
+            return 0, None
+        now = self._now_ns()
+        after = int(self._notifiers[name].capabilities.fallback_after_s * _NS)
+        with self._outbox.db.reading() as connection:
+            place = connection.execute(
+                "SELECT failing_since_ns, disabled_ns FROM destinations WHERE name = ?", (name,)
+            ).fetchone()
+            rows = connection.execute(_WAITING, (name, FIRING, fallback)).fetchall()
+        if not rows:
+            return 0, None
+        since = None if place is None else place["failing_since_ns"]
+        all_due = place is not None and place["disabled_ns"] is not None
+        due_at = [
+            now if all_due else min(row["created_ns"], row["created_ns"] if since is None else since) + after
+            for row in rows
+        ]
+        due = [row["seq"] for row, at in zip(rows, due_at, strict=True) if at <= now]
+        if due:
+            with self._outbox.db.transaction() as tx:
+                for seq in due:
+                    self.copy(tx, seq)
+        later = [at for at in due_at if at > now]
+        return len(due), (min(later) - now) / _NS if later else None
+
+    def copy(self, tx: Transaction, seq: int) -> None:
+        """Give one message to the destination that stands in, if there is one and it can be told."""
+        row = tx.one(
+            "SELECT message_id, destination, order_key, type, notice FROM outbox WHERE seq = ?", (seq,)
+        )
+        if row is None or row["notice"] is None or row["type"] != FIRING:
+            return
+        fallback = self._notifiers[row["destination"]].capabilities.fallback
+        if not fallback:
+            return
+        notice = notice_from_json(row["notice"])
+        message = message_of(self._notifiers[fallback], row["message_id"], notice)
+        self._outbox.enqueue(tx, fallback, row["order_key"], message, fallback_of=row["destination"])
