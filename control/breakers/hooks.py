@@ -27,7 +27,7 @@ class Hooks:
     `on_flapping`: a breaker went to and fro and is latched. `on_capped`: one would have opened, but too much
     was opened by itself lately. `on_still_running`: a run that was halted goes on; `on_run_ended`: it has
     ended after all, or nobody holds it any more. `on_refused` (scope, rule, why): an automatic trip that is
-    never done. `on_change` is called after the commit of every change.
+    never done. `on_write` is told every change; `on_change`, too, but after its commit.
     """
 
     on_flapping: InTransaction = _nothing
@@ -35,4 +35,5 @@ class Hooks:
     on_still_running: Callable[[Transaction, Breaker, Notes], None] = _nothing
     on_run_ended: InTransaction = _nothing
     on_refused: Callable[[Scope, str, str], None] = _nothing
+    on_write: Callable[[Transaction, Event, Breaker], None] = _nothing
     on_change: Callable[[Event, Breaker], None] = _nothing

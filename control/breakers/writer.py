@@ -32,6 +32,7 @@ class Writer:
         """Write a change; return the breaker with its new revision."""
         after = store.write(tx, event, before, breaker)
         self._watches.take(tx, after)
+        self.hooks.on_write(tx, event, after)
         tx.after_commit(lambda: self._committed(event, after))
         return after
 
