@@ -13,13 +13,46 @@ from starlette.exceptions import HTTPException
 from api.auth import Authority, Denied
 from api.bodies import BoundedBodies
 from api.problems import SEND_JSON, ApiError, Problem, answer, invalid, unexpected
-from api.routes import alerts, breakers, check, findings, health, metrics, modes, policy, tokens
-from api.routes.check import CheckShortcut
+from api.routes import (
+    alerts,
+    audit,
+    breakers,
+    changes,
+    check,
+    clients,
+    findings,
+    health,
+    leases,
+    metrics,
+    modes,
+    ofrep,
+    policy,
+    tokens,
+    watch,
+)
+from api.shortcut import CheckShortcut
 
 if TYPE_CHECKING:
     from api.services import Services
 
 _log = logging.getLogger(__name__)
+_RESOURCES: Final = (
+    check,
+    watch,  # before breakers: `watch` is no breaker's id
+    breakers,
+    changes,
+    leases,
+    clients,
+    audit,
+    ofrep,
+    alerts,
+    findings,
+    health,
+    metrics,
+    tokens,
+    policy,
+    modes,
+)
 _CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -34,7 +67,7 @@ def create_app(services: Services) -> FastAPI:
         redoc_url=None,
     )
     app.state.authority = services.authority
-    for resource in (check, breakers, alerts, findings, health, metrics, tokens, policy, modes):
+    for resource in _RESOURCES:
         app.include_router(resource.router(services))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(Denied, _denied)

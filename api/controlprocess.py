@@ -24,9 +24,10 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from api.app import create_app
 from api.auth import Authority, Token, configured_tokens
+from api.following import following
 from api.headers import SecurityHeaders
 from api.hosts import KnownHosts
-from api.httpserver import HttpBounds, bounded, room_for_connections
+from api.httpserver import EndingServer, HttpBounds, bounded, room_for_connections
 from api.policyfile import PolicyError
 from api.policyrules import destinations_of, policy_of
 from api.process import read_options, say_ready, set_up_logging
@@ -41,8 +42,7 @@ from control.delivery import Delivery
 from control.findings import SpoolFindings
 from control.metrics import ControlMetrics
 from control.modes import Modes
-from control.notifiers.catalog import NotifierConfig, build
-from control.notifiers.webhook import WebhookConfig
+from control.notifiers.catalog import NotifierConfig, build, configs
 from control.outbox import Outbox
 from control.policy import Policy, PolicyHolder
 from control.retry import RetryPolicy
@@ -93,6 +93,7 @@ class ControlOptions:
     policy: Policy = field(default_factory=Policy)
     policy_place: PolicyPlace | None = None
     destinations: tuple[NotifierConfig, ...] = ()
+    templates: Mapping[str, str] = field(default_factory=dict)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     loop: LoopSettings = field(default_factory=LoopSettings)
     peers: tuple[Peer, ...] = ()
@@ -113,7 +114,11 @@ class ControlProcess:
     def __init__(self, options: ControlOptions) -> None:
         registry = CollectorRegistry()
         metrics = ControlMetrics(registry)
-        notifiers = build(options.destinations)
+        notifiers = build(
+            options.destinations,
+            templates=options.templates,
+            on_broken=lambda kind: metrics.template_failures.labels(kind).inc(),
+        )
         self._db = _open(options.control_path)
         self._source = SpoolFindings(options.spool_path)
         outbox = Outbox(self._db, options.retry, now_ns=time.time_ns, random=random.random)
@@ -152,6 +157,7 @@ class ControlProcess:
             tokens=tokens,
             policy=self._policy,
             modes=modes,
+            following=following(control, time.time_ns),
             registry=registry,
             now_ns=time.time_ns,
             probes={"control": self._probe} | {peer.name: _peer_probe(peer) for peer in options.peers},
@@ -241,15 +247,8 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         policy=policy_of(settings["policy"], settings["escalate_after"], destinations_of(settings)),
         policy_place=_policy_place(settings),
         retry=RetryPolicy(**settings["delivery"]),
-        destinations=tuple(
-            WebhookConfig(
-                name=hook["name"],
-                url=hook["url"],
-                secrets=tuple(hook["secrets"]),
-                timeout_s=hook["timeout_s"],
-            )
-            for hook in settings["webhooks"]
-        ),
+        destinations=configs(settings),
+        templates={kind: path for kind, path in settings["templates"].items() if path},
         peers=(Peer(name=_INGEST, metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),),
     )
 
@@ -298,7 +297,7 @@ def _server(services: Services, host_names: tuple[str, ...]) -> uvicorn.Server:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=5,
     )
-    return uvicorn.Server(config)
+    return EndingServer(config, services.following.hub.end)
 
 
 def _end_on_signals(server: uvicorn.Server) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 _FULL: Final = (
@@ -52,6 +55,19 @@ def room_for_connections(most: int = _MOST_CONNECTIONS) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return most if soft == resource.RLIM_INFINITY else max(16, min(most, soft // _FILES_PER_CONNECTION))
+
+
+class EndingServer(uvicorn.Server):
+    """A server that says so before it waits for open answers: those that would not end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_end = on_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End in order."""
+        self._on_end()
+        await super().shutdown(sockets)
 
 
 class _BoundedProtocol(HttpToolsProtocol):

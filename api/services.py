@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from api.auth import Authority
+    from api.following import Following
     from api.reload import PolicyKeeper
     from control.modes import Modes
     from control.service import Control
@@ -27,6 +28,7 @@ class Services:
     """`probes` are asked by `/readyz`; `metrics_sources` are appended to `/metrics`.
 
     What the probes in `asides` say is shown by `/readyz`, too, and keeps nobody from being ready.
+    `volatile_arguments` are the names of arguments that are no part of a call's identity.
     """
 
     control: Control
@@ -34,8 +36,10 @@ class Services:
     tokens: TokenBook
     policy: PolicyKeeper
     modes: Modes
+    following: Following
     registry: CollectorRegistry
     now_ns: Callable[[], int]
     probes: Mapping[str, Probe] = field(default_factory=dict)
     asides: Mapping[str, Probe] = field(default_factory=dict)
     metrics_sources: tuple[MetricsSource, ...] = ()
+    volatile_arguments: tuple[str, ...] = ()

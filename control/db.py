@@ -91,6 +91,7 @@ class ControlDb:
         self.path = path
         self._lock_file = _exclusive(path)
         self._lock = threading.RLock()
+        self._under_way: Transaction | None = None
         try:
             self._writer = _open_writer(path)
             migrate(self._writer)
@@ -103,10 +104,18 @@ class ControlDb:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Begin a transaction, one at a time; commit it (fsync) at the end of the block, or roll it back."""
+        """Begin a transaction, one at a time; commit it (fsync) at the end of the block, or roll it back.
+
+        Within another one of the same thread the block is a part of that: decided with it, or undone alone.
+        """
         with self._lock:
+            if self._under_way is not None:
+                with self._under_way.savepoint():
+                    yield self._under_way
+                return
             tx = Transaction(self._writer)
             self._writer.execute("BEGIN IMMEDIATE")
+            self._under_way = tx
             try:
                 yield tx
                 self._writer.execute("COMMIT")
@@ -114,6 +123,8 @@ class ControlDb:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
+            finally:
+                self._under_way = None
             tx.committed()
 
     @contextmanager

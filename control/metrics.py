@@ -91,12 +91,35 @@ class ControlMetrics:
         )
         self.breaker_changes = Counter(
             "recloser_breaker_changes",
-            "Changes of breakers (trip, shadow_trip, escalate, reset, expire).",
+            "Changes of breakers by event (trip, shadow_trip, escalate, latch, cool_down, probe_ok, "
+            "probe_failed, reset, expire, force_open, force_close, release, resume, shadow).",
             ["event"],
+            registry=registry,
+        )
+        self.trips_refused = Counter(
+            "recloser_breaker_trips_refused",
+            "Automatic trips that are never done (a whole tenant).",
             registry=registry,
         )
         self.breakers_open = Gauge(
             "recloser_breakers_open", "Breakers that refuse calls now.", registry=registry
+        )
+        self.watchers = Gauge(
+            "recloser_watchers", "Clients that follow the breakers by event stream.", registry=registry
+        )
+        self.stale_clients = Gauge(
+            "recloser_clients_stale",
+            "Clients that have not acknowledged the newest change for half a minute.",
+            registry=registry,
+        )
+        self.watch_resets = Counter(
+            "recloser_watch_resets", "Times a client was too slow and had to begin anew.", registry=registry
+        )
+        self.propagation = Histogram(
+            "recloser_breaker_propagation_seconds",
+            "From the commit of a breaker's change to its acknowledgement by a client.",
+            registry=registry,
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
         )
         self.checks = Counter(
             "recloser_checks", "Answers to checks (allow, deny, halt).", ["decision"], registry=registry

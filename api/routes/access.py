@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Request
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from api.auth import Caller, Verb
     from api.services import Services
+    from control.scope import Scope
 
 MAX_PAGE: Final = 1000
 MAX_POSITION: Final = 2**63 - 1
@@ -66,6 +68,27 @@ def refusals_of_text(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _with_limits(statuses: tuple[int, ...]) -> tuple[int, ...]:
     return (*statuses, 429) if 401 in statuses and 429 not in statuses else statuses  # noqa: PLR2004 - HTTP's
+
+
+def concerns_of(caller: Caller) -> Callable[[Scope], bool] | None:
+    """Tell which breakers may concern a caller's calls: None for all, as of a token without restriction.
+
+    What a scope names is compared with the restriction; what it leaves open concerns everybody.
+    """
+    only = caller.only
+    if not only:
+        return None
+
+    def concerns(scope: Scope) -> bool:
+        named = replace(
+            only,
+            services=() if scope.service is None else only.services,
+            agents=() if scope.agent is None else only.agents,
+            sessions=() if scope.session is None else only.sessions,
+        )
+        return named.allows(service=scope.service, agent=scope.agent, session=scope.session)
+
+    return concerns
 
 
 def person(caller: Caller) -> Actor:

@@ -1,62 +1,42 @@
-"""GET /v1/breakers, GET /v1/breakers/{id}, POST /v1/breakers/{id}/reset."""
+"""GET /v1/breakers, GET /v1/breakers/{id}: the breakers as they are, or as soon as they change."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
 from api.auth import Caller, Verb
-from api.problems import ApiError, not_found
-from api.routes.access import MAX_PAGE, MAX_POSITION, person, refusals, require
-from control.action import Action
-from control.breakers.book import get_breaker, list_breakers
-from control.breakers.record import Breaker, UnknownBreaker
-from control.breakers.states import IllegalTransition, State
-from control.notices import rfc3339
+from api.breakerview import BreakerOut, breaker_out
+from api.problems import JSON, ApiError, not_found
+from api.revisions import CACHE, etag, matches
+from api.routes.access import MAX_PAGE, MAX_POSITION, concerns_of, refusals, require
+from api.scopetext import asked_from, scope_from
+from api.watching import TooManyListenersError
+from control.breakers.record import Breaker, UnknownBreaker, breaker_id
+from control.breakers.states import State
+from control.breakers.store import get_breaker, list_breakers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from api.services import Services
+    from control.scope import Scope
+
+MAX_WAIT_S = 60
+NOT_MODIFIED = 304
+_UNCHANGED: dict[int | str, dict[str, Any]] = {NOT_MODIFIED: {"description": "Nothing has changed."}}
 
 
-class ScopeOut(BaseModel):
-    """What a breaker covers; null is "any"."""
+class Match(StrEnum):
+    """How `scope` is meant."""
 
-    tenant: str
-    service: str | None
-    session: str
-    tool: str | None
-
-
-class ActorOut(BaseModel):
-    """Who made the last change."""
-
-    type: str = Field(description="`rule`, `escalation`, `person` or `system`.")
-    id: str
-
-
-class BreakerOut(BaseModel):
-    """One breaker."""
-
-    id: str
-    scope: ScopeOut
-    state: State
-    action: Action
-    revision: int = Field(description="Position of its last change among all changes of all breakers.")
-    episode: int = Field(description="How often it has opened.")
-    reason: str = Field(description="Kind of the finding that opened it.")
-    message_for_model: str
-    message_for_human: str
-    finding_id: str
-    finding_revision: int
-    rule: str
-    actor: ActorOut
-    opened_at: str
-    updated_at: str
-    closed_at: str | None = Field(description="When it was last reset.")
-    denied: int = Field(description="Checks refused in this episode.")
-    note: str = Field(description="What was said at the last reset.")
+    EXACT = "exact"
+    COVERS = "covers"
 
 
 class BreakerList(BaseModel):
@@ -67,90 +47,156 @@ class BreakerList(BaseModel):
     next_before: int | None = Field(description="Give it as `before` to read on; null at the end.")
 
 
-class ResetRequest(BaseModel):
-    """Why a breaker is closed."""
+class BreakerQuery(BaseModel):
+    """Which breakers, and whether to wait for a change."""
 
-    reason: str = Field(min_length=1, max_length=2000, examples=["the page is back"])
-
-
-def breaker_out(breaker: Breaker, denied: int) -> BreakerOut:
-    """Write a breaker as the API shows it."""
-    return BreakerOut(
-        id=breaker.id,
-        scope=ScopeOut.model_validate(breaker.scope, from_attributes=True),
-        state=breaker.state,
-        action=breaker.action,
-        revision=breaker.revision,
-        episode=breaker.episode,
-        reason=breaker.reason,
-        message_for_model=breaker.message_for_model,
-        message_for_human=breaker.message_for_human,
-        finding_id=breaker.finding_id,
-        finding_revision=breaker.finding_revision,
-        rule=breaker.rule,
-        actor=ActorOut.model_validate(breaker.actor, from_attributes=True),
-        opened_at=rfc3339(breaker.opened_at),
-        updated_at=rfc3339(breaker.updated_at),
-        closed_at=None if breaker.closed_at is None else rfc3339(breaker.closed_at),
-        denied=denied,
-        note=breaker.note,
+    session_id: str | None = Field(None, description="Only of this session.")
+    state: State | None = Field(None, description="Only in this state.")
+    scope: str | None = Field(
+        None,
+        description="Only the breaker over exactly this scope, as `part:value,…` with the parts service, "
+        "agent, session, run, tool, args, model; a comma in a value is written `%2C`.",
+        examples=["session:chat-17,tool:fetch_page"],
     )
+    match: Match = Field(
+        Match.EXACT, description="`covers`: all that are not closed and cover a call of `scope`."
+    )
+    active: bool = Field(False, description="All that are not closed, in one answer.")  # noqa: FBT003 - a field
+    before: int | None = Field(None, ge=0, le=MAX_POSITION, description="Only changed before this revision.")
+    limit: int = Field(100, ge=1, le=MAX_PAGE)
+    since: int | None = Field(
+        None, ge=0, le=MAX_POSITION, description="304 unless something has changed after this revision."
+    )
+    wait: int = Field(0, ge=0, le=MAX_WAIT_S, description="Seconds to wait for a change (long poll).")
 
 
 def router(services: Services) -> APIRouter:
     """Make the routes."""
-    routes = APIRouter(prefix="/v1/breakers", tags=["breakers"], responses=refusals(401, 403, 422))
-    control = services.control
-    index = control.breakers.index
+    routes = APIRouter(prefix="/v1/breakers", tags=["breakers"], responses=refusals(401, 403, 422, 503))
+    caller = Depends(require(services, Verb.READ, restricted=True))
+    listing = _Listing(services)
 
-    def shown(breaker: Breaker) -> BreakerOut:
-        return breaker_out(breaker, index.denied(breaker.id, breaker.denied))
-
-    @routes.get("", dependencies=[Depends(require(services, Verb.READ))], summary="List breakers")
-    def list_all(
-        session_id: Annotated[str | None, Query(description="Only of this session.")] = None,
-        state: Annotated[State | None, Query(description="Only in this state.")] = None,
-        before: Annotated[
-            int | None, Query(ge=0, le=MAX_POSITION, description="Only changed before this revision.")
+    @routes.get("", response_model=BreakerList, responses=_UNCHANGED, summary="List breakers")
+    async def list_all(
+        request: Request,
+        query: Annotated[BreakerQuery, Query()],
+        if_none_match: Annotated[
+            str | None, Header(description='304 unless the ETag has changed, e.g. `"rev-41"`.')
         ] = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    ) -> BreakerList:
-        """List breakers, the last changed first."""
-        with control.db.reading() as connection:
-            found = list_breakers(connection, session_id=session_id, state=state, before=before, limit=limit)
-        return BreakerList(
-            revision=index.revision,
-            breakers=[shown(breaker) for breaker in found],
-            next_before=found[-1].revision if len(found) == limit else None,
-        )
+        caller: Caller = caller,
+    ) -> Response:
+        """List breakers, the last changed first.
 
-    @routes.get(
-        "/{breaker_id}",
-        dependencies=[Depends(require(services, Verb.READ))],
-        responses=refusals(404),
-        summary="One breaker",
-    )
-    def get(breaker_id: str) -> BreakerOut:
-        """Return one breaker."""
-        with control.db.reading() as connection:
+        The answer has an `ETag`, the newest revision of all breakers. With `since` or `If-None-Match` it is
+        304 while nothing has changed, and with `wait` it comes as soon as something does.
+        """
+        known = query.since
+        if query.wait and known is None and matches(if_none_match, listing.revision):
+            known = listing.revision
+        if query.wait and known is not None:
+            await _changed(request, services, known, query.wait)
+        revision = listing.revision
+        headers = {"etag": etag(revision), "cache-control": CACHE}
+        if matches(if_none_match, revision) or (query.since is not None and query.since >= revision):
+            return Response(status_code=NOT_MODIFIED, headers=headers)
+        found, more = await listing.find(query)
+        kept = _filtered(found, query, concerns_of(caller))
+        told = BreakerList(revision=revision, breakers=[listing.shown(b) for b in kept], next_before=more)
+        return Response(told.model_dump_json(), headers=headers, media_type=JSON)
+
+    @routes.get("/{breaker_id}", responses=refusals(404), summary="One breaker")
+    def get(breaker_id: str, response: Response, caller: Caller = caller) -> BreakerOut:
+        """Return one breaker, with its revision as `ETag`, to give as `If-Match` when changing it."""
+        with services.control.db.reading() as connection:
             try:
-                return shown(get_breaker(connection, breaker_id))
+                breaker = get_breaker(connection, breaker_id)
             except UnknownBreaker:
                 raise not_found("breaker", breaker_id) from None
-
-    operator = Depends(require(services, Verb.OVERRIDE))
-
-    @routes.post("/{breaker_id}/reset", responses=refusals(404, 409, 415), summary="Close a breaker")
-    def reset(breaker_id: str, body: ResetRequest, caller: Caller = operator) -> BreakerOut:
-        """Close a breaker and let calls through; 409 when it is closed already.
-
-        It opens again only for what is found after the reset.
-        """
-        try:
-            return shown(control.reset_breaker(breaker_id, person(caller), body.reason))
-        except UnknownBreaker:
-            raise not_found("breaker", breaker_id) from None
-        except IllegalTransition as error:
-            raise ApiError(409, "conflict", str(error)) from None
+        concerns = concerns_of(caller)
+        if concerns is not None and not concerns(breaker.scope):
+            raise not_found("breaker", breaker_id)
+        response.headers["etag"] = etag(breaker.revision)
+        return listing.shown(breaker)
 
     return routes
+
+
+class _Listing:
+    """Finds breakers: those that are not closed in memory, others on disk, by a thread that may wait."""
+
+    def __init__(self, services: Services) -> None:
+        self._index = services.control.breakers.index
+        self._db = services.control.db
+
+    @property
+    def revision(self) -> int:
+        return self._index.revision
+
+    def shown(self, breaker: Breaker) -> BreakerOut:
+        return breaker_out(breaker, self._index.denied(breaker.id, breaker.denied))
+
+    async def find(self, query: BreakerQuery) -> tuple[list[Breaker], int | None]:
+        """Return what a query is about, and where to read on."""
+        if query.scope is not None and query.match is Match.COVERS:
+            asked = asked_from(query.scope)
+            return [breaker for breaker in self._active() if breaker.scope.covers(asked)], None
+        if query.scope is not None:
+            return await run_in_threadpool(self._exactly, scope_from(query.scope)), None
+        if query.active:
+            return self._active(), None
+        found = await run_in_threadpool(self._page, query)
+        return found, found[-1].revision if len(found) == query.limit else None
+
+    def _active(self) -> list[Breaker]:
+        return sorted(self._index.snapshot()[1], key=lambda breaker: -breaker.revision)
+
+    def _exactly(self, scope: Scope) -> list[Breaker]:
+        with self._db.reading() as connection:
+            try:
+                return [get_breaker(connection, breaker_id(scope))]
+            except UnknownBreaker:
+                return []
+
+    def _page(self, query: BreakerQuery) -> list[Breaker]:
+        with self._db.reading() as connection:
+            return list_breakers(
+                connection,
+                session_id=query.session_id,
+                state=query.state,
+                before=query.before,
+                limit=query.limit,
+            )
+
+
+def _filtered(
+    found: Iterable[Breaker], query: BreakerQuery, concerns: Callable[[Scope], bool] | None
+) -> list[Breaker]:
+    session, state = query.session_id, query.state
+    return [
+        breaker
+        for breaker in found
+        if (session is None or session in (breaker.scope.session, breaker.session_id))
+        and (state is None or breaker.state is state)
+        and (concerns is None or concerns(breaker.scope))
+    ]
+
+
+async def _changed(request: Request, services: Services, since: int, wait_s: float) -> None:
+    """Wait for a change, for the time, or until the client goes away. Holds no thread."""
+    try:
+        services.following.hub.check_room()
+    except TooManyListenersError:
+        raise ApiError(503, "unavailable", "too many clients wait for changes, or it is ending") from None
+    changed = asyncio.ensure_future(services.following.hub.changed_after(since, wait_s))
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({changed, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        changed.cancel()
+        gone.cancel()
+        await asyncio.gather(changed, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -10,6 +10,7 @@ import pytest
 
 from api.app import create_app
 from api.auth import Authority, Token, Verb
+from api.following import following
 from api.reload import PolicyKeeper
 from api.services import Services
 from control.modes import Modes
@@ -35,6 +36,7 @@ class Api:
     app: FastAPI
     parts: Parts
     spool: Spool
+    services: Services
 
     def ask(self, method: str, path: str, *, token: str | None = None, **request: Any) -> httpx.Response:  # noqa: ANN401 - what httpx takes
         headers = {"authorization": f"Bearer {token}"} if token is not None else {}
@@ -65,12 +67,13 @@ def _api(folder: Path, authority: Authority) -> Iterator[Api]:
             tokens=TokenBook(parts.db, clock),
             policy=PolicyKeeper(parts.control.policies, None, parts.db, parts.metrics, clock),
             modes=Modes(parts.db, parts.control.policies, parts.metrics, clock),
+            following=following(parts.control, clock),
             registry=parts.registry,
             now_ns=clock,
             probes={"control": lambda: parts.control.waiting_for},
             metrics_sources=(lambda: b"other_process_up 1\n",),
         )
-        yield Api(create_app(services), parts, spool)
+        yield Api(create_app(services), parts, spool, services)
 
 
 @pytest.fixture

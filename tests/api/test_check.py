@@ -1,15 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from api.app import create_app
-from api.auth import Authority
 from api.bodies import MAX_BODY_BYTES
-from api.routes.check import CheckShortcut
-from api.services import Services
-from control.tokens import TokenBook
+from api.shortcut import CheckShortcut
 from tests.control.support import STUCK
 
 if TYPE_CHECKING:
@@ -33,6 +31,12 @@ def test_a_session_nobody_knows_is_allowed(api: Api) -> None:
         "breaker_id": None,
         "revision": 0,
         "ttl_ms": 250,
+        "strength": None,
+        "reason": None,
+        "retry_after_s": None,
+        "lease_id": None,
+        "override": None,
+        "quarantine": None,
     }
 
 
@@ -127,13 +131,6 @@ def assert_refused(response: httpx.Response, status: int, code: str) -> None:
 
 
 def without_shortcut(api: Api) -> Api:
-    services = Services(
-        control=api.parts.control,
-        authority=Authority(),
-        tokens=TokenBook(api.parts.db, api.parts.clock),
-        registry=api.parts.registry,
-        now_ns=api.parts.clock,
-    )
-    app = create_app(services)
+    app = create_app(api.services)
     app.user_middleware = [layer for layer in app.user_middleware if str(layer.cls) != str(CheckShortcut)]
-    return type(api)(app, api.parts, api.spool)
+    return replace(api, app=app)

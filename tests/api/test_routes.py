@@ -27,8 +27,12 @@ def test_a_breaker_is_shown_with_who_why_and_since_when(api: Api) -> None:
     assert shown["scope"] == {
         "tenant": "default",
         "service": None,
+        "agent": None,
         "session": "session-1",
+        "run": None,
         "tool": "fetch_page",
+        "args": None,
+        "model": None,
     }
     assert (shown["state"], shown["action"], shown["reason"], shown["denied"]) == (
         "open",

@@ -1,0 +1,122 @@
+"""A breaker as the API shows it, in lists and on the event stream alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from control.action import Action
+from control.breakers.states import State
+from control.notices import rfc3339
+from control.scope import DEFAULT_TENANT, Scope
+
+if TYPE_CHECKING:
+    from control.breakers.record import Breaker
+
+MAX_NAME: Final = 1024
+Part = Annotated[str | None, Field(None, min_length=1, max_length=MAX_NAME)]
+
+
+class ScopeOut(BaseModel):
+    """What a breaker covers; null is "any"."""
+
+    tenant: str
+    service: str | None
+    agent: str | None = Field(description="A name, or `name@version` for that version only.")
+    session: str | None
+    run: str | None
+    tool: str | None
+    args: str | None = Field(description="Signature of tool and arguments, 16 hex digits.")
+    model: str | None
+
+
+class ScopeIn(BaseModel):
+    """What a breaker is to cover; what is left out is "any"."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"session": "chat-17"}]})
+
+    tenant: str = Field(DEFAULT_TENANT, min_length=1, max_length=MAX_NAME)
+    service: Part
+    agent: Part
+    session: Part
+    run: Part
+    tool: Part
+    args: Annotated[str | None, Field(None, pattern="^[0-9a-f]{16}$")]
+    model: Part
+
+    def scope(self) -> Scope:
+        """Return it as control names it."""
+        return Scope(**self.model_dump())
+
+
+class ActorOut(BaseModel):
+    """Who made a change."""
+
+    type: str = Field(description="`rule`, `escalation`, `person` or `system`.")
+    id: str
+
+
+class BreakerOut(BaseModel):
+    """One breaker."""
+
+    id: str
+    scope: ScopeOut
+    state: State
+    action: Action = Field(description="How strong it is: `replan`, `deny` or `halt`.")
+    revision: int = Field(description="Position of its last change among all changes of all breakers.")
+    episode: int = Field(description="How often it has opened.")
+    reason: str = Field(description="Kind of the finding that opened it, or `forced`, `manual`, …")
+    message_for_model: str
+    message_for_human: str
+    finding_id: str
+    finding_revision: int
+    rule: str
+    actor: ActorOut
+    opened_at: str
+    updated_at: str
+    closed_at: str | None = Field(description="When it was last closed.")
+    until: str | None = Field(description="When it changes by itself; null: it does not.")
+    forced_until: str | None = Field(description="End of a person's hold.")
+    flap_level: int = Field(description="How often its open time is doubled; falls while it is healthy.")
+    latched: bool = Field(description="It opened too often and stays open until a person resets it.")
+    quarantine: dict[str, Any] | None = Field(
+        description="`tainted_steps` and `last_clean_step`: what a resumed run should drop."
+    )
+    evidence_url: str = Field(description="Path of the page that shows the run.")
+    denied: int = Field(description="Checks refused in this episode.")
+    note: str = Field(description="What the one who changed it last said.")
+
+
+def breaker_out(breaker: Breaker, denied: int) -> BreakerOut:
+    """Write a breaker as the API shows it."""
+    return BreakerOut(
+        id=breaker.id,
+        scope=ScopeOut.model_validate(breaker.scope, from_attributes=True),
+        state=breaker.state,
+        action=breaker.action,
+        revision=breaker.revision,
+        episode=breaker.episode,
+        reason=breaker.reason,
+        message_for_model=breaker.message_for_model,
+        message_for_human=breaker.message_for_human,
+        finding_id=breaker.finding_id,
+        finding_revision=breaker.finding_revision,
+        rule=breaker.rule,
+        actor=ActorOut.model_validate(breaker.actor, from_attributes=True),
+        opened_at=rfc3339(breaker.opened_at),
+        updated_at=rfc3339(breaker.updated_at),
+        closed_at=_moment(breaker.closed_at),
+        until=_moment(breaker.until),
+        forced_until=_moment(breaker.forced_until),
+        flap_level=breaker.flap_level,
+        latched=breaker.latched,
+        quarantine=None if breaker.quarantine is None else dict(breaker.quarantine),
+        evidence_url=breaker.evidence_url,
+        denied=denied,
+        note=breaker.note,
+    )
+
+
+def _moment(ns: int | None) -> str | None:
+    return None if ns is None else rfc3339(ns)

@@ -1,0 +1,178 @@
+"""Which clients follow the breakers, how far each has come, and how long changes took to reach them.
+
+In memory: after a restart clients connect again and acknowledge what they know. A delay is measured from the
+commit of a change to its acknowledgement, less the time for which the client says that it held it back, and
+only for changes made while the client followed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MAX_CLIENTS: Final = 10_000
+STALE_S: Final = 30.0
+"""A client that has not acknowledged the newest change for so long is shown as stale."""
+FORGET_S: Final = 3600.0
+"""A client that nothing was heard of for so long, and that is not connected, is forgotten."""
+_DELAYS: Final = 256
+_COMMITS: Final = 4096
+_NS: Final = 1_000_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Client:
+    caller: str
+    name: str
+    since_ns: int
+    seen_ns: int
+    revision: int
+    streams: int = 0
+    delays: deque[float] = field(default_factory=lambda: deque(maxlen=_DELAYS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """One client as it stands. Delays are seconds, None when none was measured; times are unix ns.
+
+    `behind`: how many changes it has not acknowledged.
+    """
+
+    name: str
+    caller: str
+    connected: bool
+    since_ns: int
+    seen_ns: int
+    revision: int
+    behind: int
+    stale: bool
+    measured: int
+    p50_s: float | None
+    p99_s: float | None
+
+
+class Followers:
+    """All clients by caller and name. Safe to use from several threads.
+
+    `on_delay` is told of each measured delay in seconds.
+    """
+
+    def __init__(
+        self, now_ns: Callable[[], int], on_delay: Callable[[float], None] = lambda _s: None
+    ) -> None:
+        self._now_ns = now_ns
+        self._on_delay = on_delay
+        self._lock = threading.Lock()
+        self._clients: dict[tuple[str, str], _Client] = {}
+        self._commits: deque[tuple[int, int]] = deque(maxlen=_COMMITS)
+
+    def committed(self, revision: int) -> None:
+        """Note that a change is on disk now."""
+        with self._lock:
+            self._commits.append((revision, self._now_ns()))
+
+    def connected(self, caller: str, name: str, revision: int) -> None:
+        """Note that a client follows from `revision` on."""
+        with self._lock:
+            client = self._known(caller, name, revision)
+            if not client.streams:
+                client.since_ns = client.seen_ns
+            client.streams += 1
+
+    def left(self, caller: str, name: str) -> None:
+        """Note that one of a client's streams has ended."""
+        with self._lock:
+            client = self._clients.get((caller, name))
+            if client is not None:
+                client.streams = max(0, client.streams - 1)
+                client.seen_ns = self._now_ns()
+
+    def acknowledged(self, caller: str, name: str, revision: int, held_s: float = 0.0) -> None:
+        """Note that a client works with `revision`, which it learned of `held_s` seconds ago."""
+        with self._lock:
+            client = self._known(caller, name, revision)
+            came_ns = client.seen_ns - int(held_s * _NS)
+            delays = self._delays(client, revision, came_ns)
+            client.delays.extend(delays)
+            client.revision = max(client.revision, revision)
+        for delay in delays:
+            self._on_delay(delay)
+
+    def have(self, revision: int) -> int:
+        """Return how many of the clients known now work with this change or a later one."""
+        with self._lock:
+            return sum(client.revision >= revision for client in self._clients.values())
+
+    def all(self, newest: int) -> Sequence[Follower]:
+        """Return every client, the one that is furthest behind `newest` first."""
+        with self._lock:
+            now = self._now_ns()
+            self._forget(now)
+            late = [at for number, at in self._commits if number == newest]
+            stale_since = late[0] if late else 0
+            shown = [self._shown(client, newest, now, stale_since) for client in self._clients.values()]
+        return sorted(shown, key=lambda follower: (-follower.behind, follower.caller, follower.name))
+
+    def stale(self, newest: int) -> int:
+        """Return how many clients have not acknowledged `newest` for long."""
+        return sum(follower.stale for follower in self.all(newest))
+
+    def _known(self, caller: str, name: str, revision: int) -> _Client:
+        now = self._now_ns()
+        client = self._clients.get((caller, name))
+        if client is None:
+            if len(self._clients) >= MAX_CLIENTS:
+                self._forget(now)
+            if len(self._clients) >= MAX_CLIENTS:
+                oldest = min(self._clients, key=lambda key: self._clients[key].seen_ns)
+                del self._clients[oldest]
+            client = _Client(caller=caller, name=name, since_ns=now, seen_ns=now, revision=revision)
+            self._clients[caller, name] = client
+        client.seen_ns = now
+        return client
+
+    def _delays(self, client: _Client, revision: int, came_ns: int) -> list[float]:
+        delays = []
+        for number, at in reversed(self._commits):
+            if number <= client.revision or at < client.since_ns:
+                break
+            if number <= revision:
+                delays.append(max(0, came_ns - at) / _NS)
+        return delays
+
+    def _forget(self, now: int) -> None:
+        before = now - int(FORGET_S * _NS)
+        for key, client in list(self._clients.items()):
+            if not client.streams and client.seen_ns < before:
+                del self._clients[key]
+
+    def _shown(self, client: _Client, newest: int, now: int, newest_ns: int) -> Follower:
+        behind = max(0, newest - client.revision)
+        delays = sorted(client.delays)
+        return Follower(
+            name=client.name,
+            caller=client.caller,
+            connected=client.streams > 0,
+            since_ns=client.since_ns,
+            seen_ns=client.seen_ns,
+            revision=client.revision,
+            behind=behind,
+            stale=behind > 0 and now - newest_ns > STALE_S * _NS,
+            measured=len(delays),
+            p50_s=_quantile(delays, 0.5),
+            p99_s=_quantile(delays, 0.99),
+        )
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float | None:
+    """Return the value below which `share` of them lie.
+
+    >>> _quantile([1.0, 2.0, 3.0], 0.5), _quantile([], 0.5)
+    (2.0, None)
+    """
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None

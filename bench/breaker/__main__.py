@@ -1,0 +1,262 @@
+"""How fast a trip reaches those who must obey: `python bench/breaker [--clients 200] [--rate 5000]`.
+
+Starts the whole sidecar, connects clients over loopback in a few processes, trips a breaker by hand and
+resets it again, `--trips` times. Printed: from the request that trips to the client that knows it, to the
+first refused call of a loop of calls, how many calls began after the trip was answered and were let through,
+the same for the release, and how long `/v1/check` takes meanwhile. Then once more while spans come in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from api.config import Settings
+from api.sidecar import Sidecar
+from bench.breaker.clients import READY, ROUND, STOP, TOOL, Noted, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
+HERE = Path(__file__).parent
+CHECK_PAUSE_S = 0.005
+SETTLE_S = 0.3
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Trip:
+    """One trip and its release, by `time.monotonic_ns`: asked and answered."""
+
+    breaker: str
+    session: str
+    asked: int
+    answered: int
+    release_asked: int = 0
+    release_answered: int = 0
+
+
+@dataclass
+class Measured:
+    """What one part of the benchmark gave."""
+
+    trips: list[Trip] = field(default_factory=list)
+    noted: list[Noted] = field(default_factory=list)
+    check_ms: list[float] = field(default_factory=list)
+
+
+class Checks(threading.Thread):
+    """Asks `/v1/check` again and again on one connection."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self._stopping = threading.Event()
+        self.took_ms: list[float] = []
+
+    def run(self) -> None:
+        """Ask until told to stop."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        body = json.dumps({"session_id": "session-1", "tool": TOOL, "arguments": {"limit": 20}})
+        while not self._stopping.wait(CHECK_PAUSE_S):
+            began = time.perf_counter()
+            connection.request("POST", "/v1/check", body, {"content-type": "application/json"})
+            connection.getresponse().read()
+            self.took_ms.append((time.perf_counter() - began) * 1e3)
+        connection.close()
+
+    def end(self) -> list[float]:
+        """Stop, and return how long each took (ms)."""
+        self._stopping.set()
+        self.join()
+        return self.took_ms
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--trips", type=int, default=40)
+    parser.add_argument("--call-ms", type=float, default=20.0, help="how long a call of the loop takes")
+    parser.add_argument(
+        "--rate", type=float, default=5_000, help="spans a second in the second part; 0: none"
+    )
+    options = parser.parse_args()
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"{os.cpu_count()} CPUs, load average before: {load}; {options.clients} clients")
+    with _sidecar() as sidecar:
+        _print("idle", _measure(sidecar.endpoints.api_port, options), options)
+        if options.rate:
+            seconds = options.trips * 2 * SETTLE_S + 20
+            with _spans(sidecar.endpoints.otlp_http, options.rate, seconds):
+                time.sleep(3)
+                _print(f"{options.rate:.0f} spans/s", _measure(sidecar.endpoints.api_port, options), options)
+
+
+@contextmanager
+def _sidecar() -> Iterator[Sidecar]:
+    with tempfile.TemporaryDirectory(prefix="recloser-bench-") as folder:
+        sidecar = Sidecar(
+            Settings(data_dir=Path(folder), otlp_http_port=0, otlp_grpc_port=0, api_port=0, log_level="error")
+        )
+        sidecar.start()
+        try:
+            yield sidecar
+        finally:
+            sidecar.stop()
+
+
+@contextmanager
+def _spans(url: str, rate: float, seconds: float) -> Iterator[None]:
+    load = subprocess.Popen(
+        [sys.executable, str(HERE.parent / "load.py"), url, "--rate", str(rate), "--seconds", str(seconds)],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        load.terminate()
+        load.wait()
+
+
+def _measure(port: int, options: argparse.Namespace) -> Measured:
+    context = multiprocessing.get_context("spawn")
+    pipes: list[Connection] = []
+    children = []
+    for number in range(options.processes):
+        here, there = context.Pipe()
+        share = options.clients // options.processes + (number < options.clients % options.processes)
+        child = context.Process(target=serve, args=(port, share, options.call_ms / 1e3, there), daemon=True)
+        child.start()
+        pipes.append(here)
+        children.append(child)
+    measured = Measured()
+    try:
+        for pipe in pipes:
+            if not pipe.poll(PATIENCE_S) or pipe.recv() != READY:
+                raise RuntimeError("the clients did not connect")
+        checks = Checks(port)
+        checks.start()
+        run = f"{time.time_ns():x}"
+        for number in range(options.trips):
+            session = f"bench-{run}-{number}"
+            for pipe in pipes:
+                pipe.send((ROUND, session))
+            time.sleep(SETTLE_S)
+            trip = _trip(port, session)
+            time.sleep(SETTLE_S)
+            _release(port, trip)
+            measured.trips.append(trip)
+        time.sleep(SETTLE_S)
+        measured.check_ms = checks.end()
+        for pipe in pipes:
+            pipe.send((STOP, ""))
+        measured.noted = [pipe.recv() for pipe in pipes if pipe.poll(PATIENCE_S)]
+    finally:
+        for child in children:
+            child.join(5)
+            child.kill()
+    return measured
+
+
+def _trip(port: int, session: str) -> Trip:
+    asked = time.monotonic_ns()
+    shown = _post(port, "/v1/breakers", {"scope": {"session": session}, "action": "deny", "reason": "bench"})
+    return Trip(breaker=shown["id"], session=session, asked=asked, answered=time.monotonic_ns())
+
+
+def _release(port: int, trip: Trip) -> None:
+    trip.release_asked = time.monotonic_ns()
+    _post(port, f"/v1/breakers/{trip.breaker}/reset", {"reason": "bench"})
+    trip.release_answered = time.monotonic_ns()
+
+
+def _post(port: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+    answer = connection.getresponse()
+    shown: dict[str, Any] = json.loads(answer.read())
+    connection.close()
+    if answer.status not in {200, 201}:
+        raise RuntimeError(f"{path}: {answer.status} {shown}")
+    return shown
+
+
+def _print(name: str, measured: Measured, options: argparse.Namespace) -> None:
+    asked = {trip.breaker: trip.asked for trip in measured.trips}
+    released = {trip.breaker: trip.release_asked for trip in measured.trips}
+    seen = [(at - asked[b]) / 1e6 for noted in measured.noted for b, at in noted.opened if b in asked]
+    gone = [(at - released[b]) / 1e6 for noted in measured.noted for b, at in noted.closed if b in released]
+    expected = options.clients * options.trips
+    print(f"\n{name}")
+    _line("trip asked -> client knows", seen, expected)
+    _line("trip asked -> first refused call", _first(measured, refused=True), None)
+    _line("release asked -> client knows", gone, expected)
+    _line("release asked -> first call let through", _first(measured, refused=False), None)
+    late = _late(measured)
+    callers = len(measured.noted)
+    print(
+        f"  calls begun after the trip was answered and let through: {sum(late)} in {len(late)} trips of "
+        f"{callers} callers, at most {max(late, default=0)} a trip (in flight: {callers})"
+    )
+    print(f"  watchers that fell behind: {sum(noted.resets for noted in measured.noted)}")
+    _line("/v1/check meanwhile", measured.check_ms, None)
+
+
+def _first(measured: Measured, *, refused: bool) -> list[float]:
+    """From the request to the first call that is decided by it, by caller and trip (ms)."""
+    found = []
+    for noted in measured.noted:
+        for trip in measured.trips:
+            since = trip.asked if refused else trip.release_asked
+            after = [
+                at for s, at, ok in noted.calls if s == trip.session and at >= since and ok is not refused
+            ]
+            found += [(after[0] - since) / 1e6] if after else []
+    return found
+
+
+def _late(measured: Measured) -> list[int]:
+    """How many calls began after the answer to the trip and were let through, by trip."""
+    return [
+        sum(
+            ok and trip.answered <= at < trip.release_asked
+            for noted in measured.noted
+            for session, at, ok in noted.calls
+            if session == trip.session
+        )
+        for trip in measured.trips
+    ]
+
+
+def _line(name: str, values_ms: list[float], expected: int | None) -> None:
+    ordered = sorted(values_ms)
+    if not ordered:
+        print(f"  {name:42} nothing measured")
+        return
+    count = len(ordered)
+    missing = "" if expected in (None, count) else f"  of {expected}!"
+    print(
+        f"  {name:42} p50 {ordered[count // 2]:6.1f} ms  p99 {ordered[int(count * 0.99)]:6.1f} ms  "
+        f"max {ordered[-1]:6.1f} ms  n {count}{missing}"
+    )
+
+
+if __name__ == "__main__":
+    main()
