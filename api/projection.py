@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from control import alerts
 from control.breakers import record
+from control.breakers.store import session_of
 from control.findings import CURSOR, finding_from_json
+from control.scope import PARTS, Scope
 from detectors.protocol import Finding
 from storage.rows import AlertRow, BreakerEventRow
 
@@ -87,6 +89,11 @@ def alert_row(event: ControlEvent) -> AlertRow:
     )
 
 
+def _shape(scope: Scope) -> str:
+    """The parts that a scope sets, joined: `session_tool`."""
+    return "_".join(part for part in PARTS[1:] if getattr(scope, part) is not None) or "tenant"
+
+
 def breaker_row(event: ControlEvent) -> BreakerEventRow:
     """A breaker after an event."""
     breaker = record.from_json(event.payload)
@@ -96,8 +103,8 @@ def breaker_row(event: ControlEvent) -> BreakerEventRow:
         at=event.created_ns,
         event=event.event,
         state=breaker.state.value,
-        scope="session" if breaker.scope.tool is None else "session_tool",
-        session_id=breaker.scope.session,
+        scope=_shape(breaker.scope),
+        session_id=session_of(breaker),
         tool=breaker.scope.tool,
         finding_id=breaker.finding_id,
         actor=f"{breaker.actor.type}:{breaker.actor.id}",

@@ -16,7 +16,6 @@ from control.alerts.desk import AlertDesk, AlertParts
 from control.alerts.record import alert_id
 from control.alerts.states import AlertEvent
 from control.breakers.book import breakers_of
-from control.breakers.states import Event, State
 from control.db import get_cursor, get_cursor_source, set_cursor
 from control.duties import Duties
 from control.findings import CURSOR, MalformedFinding, finding_from_json, remember_finding
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from control.alerts.record import Alert
     from control.breakers.book import Breakers
     from control.breakers.record import Breaker
+    from control.breakers.states import Event
     from control.db import ControlDb, Transaction
     from control.delivery import Delivery
     from control.duties import Duty
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from control.metrics import ControlMetrics
     from control.notifiers.protocol import Notifier
     from control.outbox import Outbox
+    from control.scope import Scope
     from detectors.protocol import Finding
 
 _log = logging.getLogger(__name__)
@@ -95,6 +96,9 @@ class Control:
             self._cursor = get_cursor(connection, CURSOR)
             self._spool = get_cursor_source(connection, CURSOR)
         self._checked_generation = 0
+        breakers.hooks.on_change = self._breaker_changed
+        breakers.hooks.on_refused = self._trip_refused
+        self._refused_trips: set[tuple[str, str]] = set()
         self._show_open_breakers()
 
     @property
@@ -118,17 +122,11 @@ class Control:
 
     def settle(self) -> None:
         """Bring counts of refused checks onto the disk, and escalate breakers that are ignored."""
-        for breaker in self.breakers.settle():
-            self.metrics.breaker_changes.labels(Event.ESCALATE.value).inc()
-            _log.warning("breaker %s halts now: %s refused checks were ignored", breaker.id, breaker.denied)
+        self.breakers.settle()
 
     def reset_breaker(self, breaker_id: str, actor: Actor, note: str) -> Breaker:
         """Close a breaker. Raises `UnknownBreaker` or `IllegalTransition`."""
-        breaker = self.breakers.reset(breaker_id, actor, note)
-        self.metrics.breaker_changes.labels(Event.RESET.value).inc()
-        self._show_open_breakers()
-        _log.info("breaker %s was reset by %s: %s", breaker.id, actor.id, note)
-        return breaker
+        return self.breakers.reset(breaker_id, actor, note)
 
     def resolve_alert(self, alert_id: str, actor: Actor, note: str) -> Alert:
         """End an alert and tell its destinations. Raises `UnknownAlert` or `IllegalAlertTransition`."""
@@ -153,8 +151,6 @@ class Control:
         """Close breakers that nobody ran into and end alerts that nothing happened to since `before_ns`."""
         breakers = self.breakers.expire(before_ns, _BREAKERS_EXPIRED_AT_ONCE)
         ended = self.desk.expire(before_ns)
-        self.metrics.breaker_changes.labels(Event.EXPIRE.value).inc(len(breakers))
-        self._show_open_breakers()
         if ended or breakers:
             _log.info("%d alerts and %d breakers were unused for long and ended", ended, len(breakers))
 
@@ -197,19 +193,14 @@ class Control:
 
     def _decide(self, tx: Transaction, finding: Finding, found_ns: int, now: int) -> None:
         ruling = self.policies.current.rule_on(finding, now)
-        changed = [
-            breaker
-            for trip in ruling.trips
-            if (breaker := self.breakers.trip(tx, trip, finding, found_ns)) is not None
-        ]
+        for trip in ruling.trips:
+            self.breakers.trip(tx, trip, finding, found_ns)
         opened = breakers_of(tx, finding.session_id, finding.id)
         taken = self.desk.alerting.take(tx, finding, tuple(b.id for b in opened), ruling)
         event = None if taken is None else taken[1]
-        tx.after_commit(lambda: self._report(finding, found_ns, changed, event))
+        tx.after_commit(lambda: self._report(finding, found_ns, event))
 
-    def _report(
-        self, finding: Finding, found_ns: int, changed: list[Breaker], event: AlertEvent | None
-    ) -> None:
+    def _report(self, finding: Finding, found_ns: int, event: AlertEvent | None) -> None:
         self.metrics.findings.labels(finding.kind, finding.severity.value).inc()
         self.metrics.decision_lag.observe(max(0, self._now_ns() - found_ns) / _NS)
         if event is AlertEvent.FIRE:
@@ -221,18 +212,26 @@ class Control:
                 finding.service or "an unnamed service",
                 finding.summary,
             )
-        for breaker in changed:
-            change = Event.SHADOW_TRIP if breaker.state is State.SHADOW else Event.TRIP
-            self.metrics.breaker_changes.labels(change.value).inc()
-            _log.warning(
-                "breaker %s over session %s is %s (%s)",
-                breaker.id,
-                breaker.scope.session,
-                breaker.state.value,
-                breaker.action.value,
-            )
-        if changed:
-            self._show_open_breakers()
+
+    def _breaker_changed(self, event: Event, breaker: Breaker) -> None:
+        self.metrics.breaker_changes.labels(event.value).inc()
+        self._show_open_breakers()
+        _log.warning(
+            "breaker %s over %s: %s by %s %s, is %s (%s)",
+            breaker.id,
+            breaker.scope,
+            event.value,
+            breaker.actor.type,
+            breaker.actor.id,
+            breaker.state.value,
+            breaker.action.value,
+        )
+
+    def _trip_refused(self, scope: Scope, rule: str, why: str) -> None:
+        self.metrics.trips_refused.inc()
+        if (rule, why) not in self._refused_trips:
+            self._refused_trips.add((rule, why))
+            _log.error("rule %s wants to open a breaker over %s, which is not done: %s", rule, scope, why)
 
     def _show_open_breakers(self) -> None:
         self.metrics.breakers_open.set(len(self.breakers.index.open_breakers()))
@@ -298,10 +297,13 @@ class ControlLoop:
 
 
 _FORGET: Final = (
-    "DELETE FROM outbox WHERE state <> 'pending' AND finished_ns < ?",
+    "DELETE FROM outbox WHERE state <> 'pending' AND finished_ns < ? "
+    "AND order_key NOT IN (SELECT id FROM alerts WHERE state <> 'resolved')",
     "DELETE FROM findings WHERE updated_ns < ?",
     "DELETE FROM alerts WHERE state = 'resolved' AND updated_ns < ?",
     "DELETE FROM alert_events WHERE created_ns < ?",
+    "DELETE FROM alert_memory WHERE updated_ns < ?",
+    "DELETE FROM silences WHERE ends_ns < ?",
     "DELETE FROM breaker_events WHERE created_ns < ?",
-    "DELETE FROM breakers WHERE state <> 'open' AND json_extract(payload, '$.updated_at') < ?",
+    "DELETE FROM breakers WHERE state = 'closed' AND json_extract(payload, '$.updated_at') < ?",
 )

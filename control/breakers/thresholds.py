@@ -89,12 +89,15 @@ class Thresholds:
                 open_s=threshold.open_s,
             )
             # what was counted before the breaker closed is no reason to open it again
-            self._breakers.open(tx, trip, lambda: _cause(scope, threshold, failures, fact), at)
+            opened = self._breakers.open(tx, trip, lambda: _cause(scope, threshold, failures, fact), at)
+            if opened is not None:
+                tx.execute("DELETE FROM failure_rows WHERE key = ?", (key,))
 
 
 def _cause(scope: Scope, threshold: Threshold, failures: int, fact: Fact) -> Cause:
     natures = ", ".join(sorted(threshold.natures))
-    told = f"{scope}: {failures} failures in a row ({natures}), the last one {fact.payload.get('error_class')}"
+    last = fact.payload.get("error_class")
+    told = f"{scope}: {failures} failures in a row ({natures}), the last one {last}"
     return Cause(
         reason=STRUCTURAL_FAILURES,
         message_for_model=failing_for_model(scope, failures, threshold.action),
@@ -109,7 +112,7 @@ def _key(threshold: Threshold, scope: Scope) -> str:
 
 def _at(fact: Fact) -> int:
     ended: Any = fact.payload.get("end_ns")
-    return ended if isinstance(ended, int) and ended > 0 else fact.created_ns
+    return min(ended, fact.created_ns) if isinstance(ended, int) and ended > 0 else fact.created_ns
 
 
 def _target(fact: Fact) -> Target:

@@ -1,0 +1,55 @@
+"""All that stops agents, put together: breakers, what opens them besides findings, budgets, dead calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from control.breakers.book import Breakers
+from control.breakers.index import BreakerIndex
+from control.breakers.thresholds import Thresholds
+from control.breakers.turn import BreakerTurn
+from control.budgets import Budgets
+from control.dead_calls import DeadCalls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from control.db import ControlDb
+    from control.facts import Taker
+    from control.policy import PolicyHolder
+    from detectors.notes import Notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brakes:
+    """The parts. `takers` learn from facts, in this order; `turn` is a duty of the control loop."""
+
+    breakers: Breakers
+    budgets: Budgets
+    dead_calls: DeadCalls
+    thresholds: Thresholds
+    turn: BreakerTurn
+    takers: tuple[Taker, ...]
+
+
+def brakes_of(
+    db: ControlDb,
+    policies: PolicyHolder,
+    notes: Callable[[str], Notes | None],
+    now_ns: Callable[[], int],
+) -> Brakes:
+    """Put the parts together under the policy in force, whichever that is at each moment."""
+    index = BreakerIndex(settings=policies.current.breakers)
+    breakers = Breakers(db, index, now_ns, notes=notes)
+    budgets = Budgets(db, now_ns, lambda: policies.current.budgets)
+    dead_calls = DeadCalls()
+    thresholds = Thresholds(breakers, lambda: policies.current.thresholds, now_ns)
+    return Brakes(
+        breakers=breakers,
+        budgets=budgets,
+        dead_calls=dead_calls,
+        thresholds=thresholds,
+        turn=BreakerTurn(db, breakers, policies, dead_calls, thresholds, budgets),
+        takers=(breakers.probes.take, thresholds.take, dead_calls.take),
+    )
