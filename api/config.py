@@ -138,7 +138,17 @@ class Redaction(Section):
     )
 
 
-class Webhook(Section):
+class Destination(Section):
+    """What every destination of alerts has; `control/notifiers/common.py` has the same keys."""
+
+    timeout_s: float = Field(15.0, gt=0, description="Longest that one attempt may take")
+    fallback: str = Field("", description="Destination that stands in when this one takes nothing")
+    fallback_after_s: float = Field(300.0, ge=0, description="Seconds after which it does")
+    allow_private: bool = Field(default=False, description="Its name may lead to a private address")
+    ca_file: Path | None = Field(None, description="Certificates to trust instead of the usual ones, PEM")
+
+
+class Webhook(Destination):
     """One destination of alerts, signed by Standard Webhooks. Several secrets: rotation."""
 
     name: str = Field("default", description="Its name in the ledger and in metrics")
@@ -146,11 +156,60 @@ class Webhook(Section):
     secrets: tuple[SecretStr, ...] = Field(
         min_length=1, description="`whsec_` and base64 of 24 to 64 bytes each"
     )
-    timeout_s: float = Field(15.0, gt=0, description="Longest that one attempt may take")
+    audience: Literal["pager", "chat"] = Field(
+        "pager", description="`chat` hears of what was over before it heard of it, `pager` does not"
+    )
+
+
+class Alertmanager(Destination):
+    """A Prometheus Alertmanager, or a cluster of them, told of alerts as Prometheus would."""
+
+    name: str = Field("alertmanager", description="Its name in the ledger and in metrics")
+    urls: tuple[str, ...] = Field(min_length=1, description="Every member, each without `/api/v2`")
+    labels: dict[str, str] = Field(default_factory=dict, description="Labels added to every alert")
+    refresh_s: float = Field(60.0, gt=0, description="Seconds after which it is told everything again")
+    resolved_for_s: float = Field(600.0, ge=300, description="How long it is told again what is over")
+    authorization: SecretStr = Field(SecretStr(""), description="The header of this name: `Bearer …`")
+
+
+class AlertmanagerWebhook(Destination):
+    """A receiver of what Alertmanager posts to webhooks, version 4."""
+
+    name: str = Field("alertmanager-webhook", description="Its name in the ledger and in metrics")
+    url: str = Field(description="http or https address")
+    authorization: SecretStr = Field(SecretStr(""), description="The header of this name: `Bearer …`")
+    receiver: str = Field("recloser", description="Told as the receiver's name")
+    external_url: str = Field("", description="Told as Alertmanager's own address")
+
+
+class PagerDuty(Destination):
+    """A service of PagerDuty with an Events API v2 integration."""
+
+    name: str = Field("pagerduty", description="Its name in the ledger and in metrics")
+    routing_key: SecretStr = Field(description="The integration key, 32 characters")
+    url: str = Field(
+        "https://events.pagerduty.com/v2/enqueue", description="Where events go; other regions have others"
+    )
+
+
+class Slack(Destination):
+    """A channel of Slack with an incoming webhook."""
+
+    name: str = Field("slack", description="Its name in the ledger and in metrics")
+    url: SecretStr = Field(description="The webhook's address; whoever has it can post")
+
+
+class Templates(Section):
+    """Files of your own in place of the texts in `control/templates`, by kind of destination."""
+
+    alertmanagers: Path | None = Field(None, description="In place of `text.j2`: the description")
+    alertmanager_webhooks: Path | None = Field(None, description="In place of `text.j2`: the description")
+    pagerduty: Path | None = Field(None, description="In place of `text.j2`: the description")
+    slack: Path | None = Field(None, description="In place of `slack.j2`: what stands below the header")
 
 
 class Delivery(Section):
-    """How a webhook that was not accepted is tried again: full jitter under a growing bound."""
+    """How a message that was not accepted is tried again: full jitter under a growing bound."""
 
     first_s: float = Field(5.0, gt=0, description="Bound of the first pause")
     factor: float = Field(3.0, ge=1, description="Growth of the bound from try to try")
@@ -191,7 +250,7 @@ class ActionHook(Section):
         min_length=1, description="`whsec_` and base64 of 24 to 64 bytes each"
     )
     timeout_s: float = Field(15.0, gt=0, description="Longest that one attempt may take")
-    allow_private: bool = Field(default=True, description="Whether the address may be on a private network")
+    allow_private: bool = Field(default=False, description="Its name may lead to a private address")
     on: tuple[str, ...] = Field((), description="Events of breakers; empty: all that open or close one")
     services: tuple[str, ...] = Field((), description="Patterns of services; empty means all")
     agents: tuple[str, ...] = Field((), description="Patterns of agents; empty means all")
@@ -263,6 +322,11 @@ class Settings(BaseSettings):
     tokens: tuple[Token, ...] = ()
     limits: Limits = Limits()
     webhooks: tuple[Webhook, ...] = ()
+    alertmanagers: tuple[Alertmanager, ...] = ()
+    alertmanager_webhooks: tuple[AlertmanagerWebhook, ...] = ()
+    pagerduty: tuple[PagerDuty, ...] = ()
+    slack: tuple[Slack, ...] = ()
+    templates: Templates = Templates()
     delivery: Delivery = Delivery()
     escalate_after: int = Field(3, ge=0, description="Refused checks after which a deny halts; 0 never")
     policy: tuple[PolicyRule, ...] = ()
