@@ -107,6 +107,8 @@ def _invalid(request: Request, error: Exception) -> Response:
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type only
+    if error.status_code == 400:  # noqa: PLR2004 - what the framework says of a body that is no text
+        return answer(422, Problem(code="invalid", detail="the body cannot be read as JSON"))
     code = _CODES.get(error.status_code, "error")
     detail = f"{request.method} {request.url.path}: {error.detail}"
     return answer(error.status_code, Problem(code=code, detail=detail), error.headers)

@@ -31,6 +31,8 @@ class Served:
     process: ControlProcess
     app: FastAPI
     client: httpx.Client
+    secret: str | None = None
+    """Of a token that a test makes for itself."""
 
     def token(self, name: str, *verbs: Verb, only: Only = EVERYTHING, expires_ns: int | None = None) -> str:
         """Make a token; return its secret."""
@@ -47,7 +49,7 @@ class Served:
         method: str,
         path: str,
         token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, Any] | None = None,
         **request: Any,  # noqa: ANN401 - what httpx takes
     ) -> httpx.Response:
         """Ask; of an answer that goes on and on only the head is read."""
