@@ -35,10 +35,11 @@ from api.ratelimit import Limits, RateLimiter
 from api.refusals import Refusals
 from api.reload import PolicyKeeper, PolicyPlace
 from api.services import MetricsSource, Probe, Services
-from control.breakers.book import Breakers
-from control.breakers.index import BreakerIndex
+from control.actions import ActionConfig, Actions, actions_of, notifiers_of
+from control.brakes import brakes_of
 from control.db import ControlDb, ControlDbError, ControlDbInUseError
 from control.delivery import Delivery
+from control.facts import FactsDuty, SpoolFacts, SpoolNotes
 from control.findings import SpoolFindings
 from control.metrics import ControlMetrics
 from control.modes import Modes
@@ -92,6 +93,7 @@ class ControlOptions:
     tokens: tuple[Token, ...] = ()
     policy: Policy = field(default_factory=Policy)
     policy_place: PolicyPlace | None = None
+    actions: tuple[ActionConfig, ...] = ()
     destinations: tuple[NotifierConfig, ...] = ()
     templates: Mapping[str, str] = field(default_factory=dict)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -122,16 +124,20 @@ class ControlProcess:
         self._db = _open(options.control_path)
         self._source = SpoolFindings(options.spool_path)
         outbox = Outbox(self._db, options.retry, now_ns=time.time_ns, random=random.random)
-        self._delivery = Delivery(outbox, notifiers, metrics, now_ns=time.time_ns)
+        hooks = notifiers_of(options.actions)
+        self._delivery = Delivery(outbox, {**notifiers, **hooks}, metrics, now_ns=time.time_ns)
+        actions = Actions(options.actions, hooks, outbox, self._delivery.wake)
         holder = PolicyHolder(options.policy)
         self._policy = PolicyKeeper(holder, options.policy_place, self._db, metrics, time.time_ns)
         modes = Modes(self._db, holder, metrics, time.time_ns)
-        index = BreakerIndex(holder.current.escalate_after)
+        brakes = brakes_of(self._db, holder, SpoolNotes(options.spool_path).get, time.time_ns)
+        brakes.breakers.hooks.on_write = actions.on_write
+        self._facts = SpoolFacts(options.spool_path)
         control = Control(
             db=self._db,
             source=self._source,
             policy=holder,
-            breakers=Breakers(self._db, index, time.time_ns),
+            breakers=brakes.breakers,
             outbox=outbox,
             notifiers=notifiers,
             delivery=self._delivery,
@@ -143,7 +149,8 @@ class ControlProcess:
             self._db, time.time_ns, lambda status: metrics.refused_requests.labels(str(status)).inc()
         )
         self._token_use = TokenUse(tokens)
-        duties = (self._refusals, self._token_use, self._policy, modes)
+        facts = FactsDuty(self._db, self._facts, brakes.takers, metrics)
+        duties = (facts, brakes.turn, self._refusals, self._token_use, self._policy, modes)
         self._loop = ControlLoop(control, options.loop, time.monotonic, duties=duties)
         self._control = control
         self._stopped = False
@@ -158,6 +165,8 @@ class ControlProcess:
             policy=self._policy,
             modes=modes,
             following=following(control, time.time_ns),
+            budgets=brakes.budgets,
+            dead_calls=brakes.dead_calls,
             registry=registry,
             now_ns=time.time_ns,
             probes={"control": self._probe} | {peer.name: _peer_probe(peer) for peer in options.peers},
@@ -181,6 +190,7 @@ class ControlProcess:
         self._refusals.flush()
         self._token_use.turn()
         self._source.close()
+        self._facts.close()
         self._db.close()
 
     def _probe(self) -> str | None:
@@ -246,6 +256,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         limits=Limits(**settings["limits"]),
         policy=policy_of(settings["policy"], settings["escalate_after"], destinations_of(settings)),
         policy_place=_policy_place(settings),
+        actions=actions_of(settings),
         retry=RetryPolicy(**settings["delivery"]),
         destinations=configs(settings),
         templates={kind: path for kind, path in settings["templates"].items() if path},

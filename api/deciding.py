@@ -33,6 +33,7 @@ class Decider:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._index = services.control.breakers.index
+        self._dead_calls = services.dead_calls
         checks = services.control.metrics.checks
         self._counts = {decision: checks.labels(decision.value) for decision in Decision}
         self._by_args: dict[str, None] = {}
@@ -42,30 +43,30 @@ class Decider:
 
     async def one(self, call: CheckRequest, caller: str) -> bytes:
         """Answer for one call."""
-        verdict = self._index.check(self.asked(call))
-        if verdict.probe is not None:
-            verdict = await self._probed(verdict, call.client or caller)
-        return self._written(verdict)
+        asked = self.asked(call)
+        return self._written(await self._decided(self._index.check(asked), asked, call.client or caller))
 
     async def all(self, calls: Sequence[CheckRequest], caller: str) -> list[bytes]:
         """Answer for calls that are made together."""
-        verdicts = self._index.check_all([self.asked(call) for call in calls])
-        for number, (verdict, call) in enumerate(zip(verdicts, calls, strict=True)):
-            if verdict.probe is not None:
-                verdicts[number] = await self._probed(verdict, call.client or caller)
-        return [self._written(verdict) for verdict in verdicts]
+        asked = [self.asked(call) for call in calls]
+        verdicts = self._index.check_all(asked)
+        together = zip(verdicts, asked, calls, strict=True)
+        return [
+            self._written(await self._decided(verdict, each, call.client or caller))
+            for verdict, each, call in together
+        ]
 
     def asked(self, call: CheckRequest) -> Asked:
         """Say what is asked about, by the names and signatures that findings use."""
-        tool = _kept(call.tool)
+        tool, session = _kept(call.tool), name_kept(call.session_id)
         return Asked(
             service=_kept(call.service),
             agent=_kept(call.agent),
             agent_version=_kept(call.agent_version),
-            session=name_kept(call.session_id),
+            session=session,
             run=_kept(call.run_id),
             tool=tool,
-            args=self._signature(tool, call) if self._by_args else None,
+            args=self._signature(tool, call) if self._by_args or self._dead(session) else None,
             model=_kept(call.model),
         )
 
@@ -85,6 +86,19 @@ class Decider:
         names = names_for(tool, self._services.volatile_arguments)
         return f"{call_of(tool, call.arguments, names).signature:016x}"
 
+    def _dead(self, session: str) -> bool:
+        policies = self._services.control.policies
+        return self._dead_calls.has(session) and policies.current.check.known_dead_calls
+
+    async def _decided(self, verdict: Verdict, asked: Asked, client: str) -> Verdict:
+        """Refuse what is known to be dead, and give a probe its lease."""
+        refused = verdict.decision is not Decision.ALLOW and verdict.probe is None
+        if not refused and asked.args is not None and self._dead(str(asked.session)):
+            dead = self._dead_calls.verdict(asked, verdict.revision)
+            if dead is not None:
+                return dead
+        return verdict if verdict.probe is None else await self._probed(verdict, client)
+
     async def _probed(self, verdict: Verdict, client: str) -> Verdict:
         """Let the call through as a probe if its breaker has a lease to give."""
         breakers = self._services.control.breakers
@@ -95,7 +109,7 @@ class Decider:
 
     def _written(self, verdict: Verdict) -> bytes:
         self._counts[verdict.decision].inc()
-        if verdict.breaker_id is None and verdict.override is None and verdict.decision is Decision.ALLOW:
+        if verdict.decision is Decision.ALLOW and verdict.breaker_id is None and verdict.override is None:
             return _ALLOWED % (verdict.revision, verdict.ttl_ms)
         return orjson.dumps(
             {

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from api.following import Following
     from api.reload import PolicyKeeper
     from control.modes import Modes
+    from control.budgets import Budgets
+    from control.dead_calls import DeadCalls
     from control.service import Control
     from control.tokens import TokenBook
 
@@ -37,6 +39,8 @@ class Services:
     policy: PolicyKeeper
     modes: Modes
     following: Following
+    budgets: Budgets
+    dead_calls: DeadCalls
     registry: CollectorRegistry
     now_ns: Callable[[], int]
     probes: Mapping[str, Probe] = field(default_factory=dict)

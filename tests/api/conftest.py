@@ -13,6 +13,8 @@ from api.auth import Authority, Token, Verb
 from api.following import following
 from api.reload import PolicyKeeper
 from api.services import Services
+from control.budgets import Budgets
+from control.dead_calls import DeadCalls
 from control.modes import Modes
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.policy import Policy, Rule
@@ -68,6 +70,8 @@ def _api(folder: Path, authority: Authority) -> Iterator[Api]:
             policy=PolicyKeeper(parts.control.policies, None, parts.db, parts.metrics, clock),
             modes=Modes(parts.db, parts.control.policies, parts.metrics, clock),
             following=following(parts.control, clock),
+            budgets=Budgets(parts.db, clock, lambda: parts.control.policies.current.budgets),
+            dead_calls=DeadCalls(),
             registry=parts.registry,
             now_ns=clock,
             probes={"control": lambda: parts.control.waiting_for},
