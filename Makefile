@@ -13,7 +13,7 @@ help: ## this list
 $(VENV)/.runtime: pyproject.toml constraints.txt scripts/set-up
 	@scripts/set-up $(PYTHON) $(VENV) runtime
 
-$(VENV)/.dev: $(VENV)/.runtime
+$(VENV)/.dev: $(VENV)/.runtime guard/pyproject.toml
 	@scripts/set-up $(PYTHON) $(VENV) dev
 
 demo: $(VENV)/.runtime ## the real sidecar and four simulated agents: one is stuck, is seen and is stopped

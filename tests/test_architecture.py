@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("api", "attach", "collector", "control", "dashboards", "detectors", "storage")
+PACKAGES = ("api", "attach", "collector", "control", "dashboards", "detectors", "guard", "storage")
 PURE = [*sorted((ROOT / "detectors").glob("*.py")), *sorted((ROOT / "collector/conventions").glob("*.py"))]
 IMPURE = {"time", "random", "os", "secrets", "socket", "subprocess", "threading", "uuid"}
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]

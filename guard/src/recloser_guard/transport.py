@@ -62,7 +62,7 @@ def address_of(url: str) -> Address:
 
 
 class Stream:
-    """An open stream of lines. `close` from any thread ends a waiting `line`."""
+    """An open stream of lines, read and closed by one thread; `interrupt` ends its waiting from another."""
 
     def __init__(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
         self._connection = connection
@@ -77,12 +77,15 @@ class Stream:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unreachable(f"stream: {error!r}") from error
 
-    def close(self) -> None:
-        """End the stream."""
+    def interrupt(self) -> None:
+        """End the stream for whoever reads it."""
         sock = self._connection.sock
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the connection back."""
         self._connection.close()
 
 

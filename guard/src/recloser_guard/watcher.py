@@ -84,7 +84,7 @@ class Watcher:
         self._closing.set()
         stream = self._stream
         if stream is not None:
-            stream.close()
+            stream.interrupt()
         if self.thread.is_alive() and self.thread is not threading.current_thread():
             self.thread.join(2.0)
         self._save(now=True)
