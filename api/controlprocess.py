@@ -210,6 +210,8 @@ def run_control(options: ControlOptions, on_ready: OnReady) -> None:
     try:
         server = _server(process.services, options.host_names)
         _end_on_signals(server)
+        if process.services.authority.open:
+            _log.info("there are no tokens: everything is allowed, to this machine only (%s)", options.host)
         with _listen(options.host, options.port) as listener:
             process.start()
             on_ready(listener.getsockname()[1])

@@ -126,6 +126,27 @@ class Child:
                     continue
 
 
+def on_hangup(reload: Callable[[], None], end: Callable[[], None]) -> None:
+    """Call `reload` on SIGHUP, or `end` when it came because the terminal that we ran in is gone."""
+    in_terminal = sys.stdin is not None and sys.stdin.isatty()
+
+    def handle(_number: int, _frame: object) -> None:
+        if in_terminal and not _terminal_is_there():
+            end()
+        else:
+            reload()
+
+    signal.signal(signal.SIGHUP, handle)
+
+
+def _terminal_is_there() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 def on_signals(act: Callable[[], None]) -> None:
     """Call `act` on SIGTERM and SIGINT."""
 

@@ -6,8 +6,10 @@ import sys
 import threading
 
 from api.config import Settings
-from api.process import on_signals, set_up_logging
+from api.policyfile import PolicyError, read_policy
+from api.process import on_hangup, on_signals, set_up_logging
 from api.sidecar import Endpoints, Sidecar, SidecarError
+from control.tokenfile import any_token
 
 
 def serve(settings: Settings) -> int:
@@ -17,6 +19,7 @@ def serve(settings: Settings) -> int:
     on_signals(ended.set)
     try:
         sidecar = Sidecar(settings)
+        on_hangup(sidecar.reload, ended.set)
     except OSError as error:  # a host that is no name or address of this machine
         sys.stderr.write(f"recloser: cannot listen on {settings.host}: {error.strerror}\n")
         return 2
@@ -37,20 +40,34 @@ def where_to_point(endpoints: Endpoints, settings: Settings) -> str:
     """What a person who starts the sidecar needs to know next: where things are, who is told, what stops."""
     store = settings.clickhouse.url or f"embedded in {settings.data_dir}"
     on_call = ", ".join(webhook.name for webhook in settings.webhooks)
-    stops = ", ".join(rule.name or rule.action for rule in settings.policy if not rule.shadow)
-    bearer = "  export OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer ...'\n" if settings.tokens else ""
-    look = " -H 'authorization: Bearer ...'" if settings.tokens else ""
+    tokens = bool(settings.tokens) or any_token(settings.data_dir / "control.db")
+    bearer = "  export OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer ...'\n" if tokens else ""
+    look = " -H 'authorization: Bearer ...'" if tokens else ""
+    let_in = "whoever has a token" if tokens else "this machine only, since there are no tokens"
     return (
         "Recloser is ready.\n"
         f"  OTLP/HTTP  {endpoints.otlp_http}\n"
         f"  OTLP/gRPC  {endpoints.otlp_grpc}\n"
         f"  API        {endpoints.api}\n"
         f"  Store      {store}\n"
+        f"  Lets in    {let_in}\n"
         f"  Tells      {on_call or 'nobody: no webhook is configured'}\n"
-        f"  Stops      {stops or 'nothing: no policy is configured, or all are shadows'}\n"
+        f"  Stops      {_stops(settings)}\n"
         "Point the OTLP exporter of an agent here:\n"
         "  export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n"
         f"  export OTEL_EXPORTER_OTLP_ENDPOINT={endpoints.otlp_http}\n"
         f"{bearer}"
         f"Then look: curl {endpoints.api}/v1/findings{look}\n"
     )
+
+
+def _stops(settings: Settings) -> str:
+    rules = [rule.name or rule.action for rule in settings.policy if not rule.shadow]
+    if settings.policy_file is not None:
+        try:
+            policy = read_policy(settings.policy_file).policy
+        except PolicyError:
+            return f"what {settings.policy_file} said before it was broken"
+        rules = [rule.name for rule in policy.rules if rule.reach is not None and not rule.shadow]
+        rules += [threshold.name for threshold in policy.thresholds if not threshold.shadow]
+    return ", ".join(rules) or "nothing: no policy is configured, or all are shadows"

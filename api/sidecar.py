@@ -18,6 +18,7 @@ import fcntl
 import logging
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -220,6 +221,13 @@ class Sidecar:
             for name, watched in self._watched.items()
             if watched.child is not None and watched.child.alive
         }
+
+    def reload(self) -> None:
+        """Have the policy file read again; control reads it anyway whenever it starts."""
+        watched = self._watched.get("control")
+        child = None if watched is None else watched.child
+        if child is not None and child.ready.is_set() and child.alive:
+            child.process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
         """Drain and end: ingest first, then control, then the store."""
