@@ -55,7 +55,7 @@ def over(alert: Alert, notes: Notes | None, now_ns: int, settings: AlertSettings
     finding = alert.finding
     if finding.kind in _BY_OTHER_MEANS:
         return None
-    idle_ns, heard_ns = int(settings.idle_s * _NS), alert.updated_at
+    idle_ns, heard_ns = int(settings.idle_s * _NS), alert.heard_at
     if not finding.session_id:
         idle_ns = max(idle_ns, storm_goes_on_ns(finding))
     elif alert.run_ended_at:
@@ -70,7 +70,7 @@ def over(alert: Alert, notes: Notes | None, now_ns: int, settings: AlertSettings
 
 def goes_on(alert: Alert, notes: Notes | None) -> bool:
     """Tell whether anything happened to an alert since the one that spoke for it ended."""
-    if not alert.released_at or alert.updated_at > alert.released_at:
+    if not alert.released_at or alert.heard_at > alert.released_at:
         return True
     return notes is None or notes.last_ns >= alert.released_at
 

@@ -124,6 +124,7 @@ class Alerting:
             state=follow(before.state, AlertEvent.ACK),
             acked_at=now,
             acked_by=actor,
+            updated_at=now,
             ack_note=note,
         )
         if after.was_told:
@@ -136,17 +137,17 @@ class Alerting:
         for alert in _live_of(tx, session_id):
             if alert.run_ended_at or (run_id and alert.finding.run_id not in ("", run_id)):
                 continue
-            after = replace(alert, run_ended_at=now)
+            after = replace(alert, run_ended_at=now, updated_at=now)
             self._stored(tx, after, AlertEvent.UPDATE)
 
     def tell_late(self, tx: Transaction, alert: Alert) -> Alert:
         """Announce a firing alert that was held back, if nothing holds it back any more."""
-        held = self._held(tx, alert)
-        if held is not None:
-            if held != alert:
-                self._stored(tx, held, AlertEvent.HOLD)
-            return held
-        return self._stored(tx, self._told(tx, alert), AlertEvent.TELL)[0]
+        held, now = self._held(tx, alert), self._now_ns()
+        if held is None:
+            return self._stored(tx, self._told(tx, replace(alert, updated_at=now)), AlertEvent.TELL)[0]
+        if held != alert:
+            held = self._stored(tx, replace(held, updated_at=now), AlertEvent.HOLD)[0]
+        return held
 
     def raise_system(
         self, tx: Transaction, finding: Finding, destinations: tuple[str, ...] | None = None

@@ -54,6 +54,7 @@ def episode(before: Alert | None, finding: Finding, breaker_ids: tuple[str, ...]
         fired_at=now_ns,
         updated_at=now_ns,
         key=dedup_key(finding) if before is None else before.key,
+        heard_at=now_ns,
         breaker_ids=_joined(() if before is None else before.breaker_ids, breaker_ids),
         told_episode=0 if before is None else before.told_episode,
     )
@@ -66,6 +67,7 @@ def updated(before: Alert, finding: Finding, breaker_ids: tuple[str, ...], now_n
         state=follow(before.state, AlertEvent.UPDATE),
         finding=finding,
         updated_at=now_ns,
+        heard_at=now_ns,
         breaker_ids=_joined(before.breaker_ids, breaker_ids),
         run_ended_at=0,  # what reports once more has not ended
     )

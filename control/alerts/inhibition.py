@@ -19,6 +19,10 @@ CASCADE: Final = "cascade"
 _OF_A_STORM: Final = frozenset({"doom_loop", "retry_storm", "flail", "no_progress"})
 _OF_A_CASCADE: Final = _OF_A_STORM | {"known_dead_call", "soft_failure", "context_spiral"}
 _COVER_NS: Final = 600_000_000_000
+_FIRST_OF_KEY: Final = """
+    SELECT id FROM alerts WHERE key = ? AND state = 'firing' AND covered_by = ''
+    ORDER BY payload ->> 'told_episode' = payload ->> 'episode' DESC, seq LIMIT 1
+"""
 
 
 def covers(fleet: Finding, finding: Finding) -> bool:
@@ -73,12 +77,8 @@ def cover_of(tx: Transaction, alert: Alert) -> str:
     for root in _firing(tx, "session_id = ? AND kind = ?", (finding.session_id, CASCADE)):
         if came_of(root.finding, finding):
             return root.id
-    first = tx.one(
-        "SELECT id FROM alerts WHERE key = ? AND state = 'firing' AND id <> ? AND covered_by = '' "
-        "ORDER BY seq LIMIT 1",
-        (alert.key, alert.id),
-    )
-    return "" if first is None else str(first["id"])
+    first = tx.one(_FIRST_OF_KEY, (alert.key,))
+    return "" if first is None or first["id"] == alert.id else str(first["id"])
 
 
 def _firing(tx: Transaction, where: str, values: tuple[str, ...]) -> list[Alert]:

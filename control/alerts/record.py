@@ -30,9 +30,9 @@ class UnknownAlert(Exception):  # noqa: N818 - the name says what is missing
 class Alert:
     """One alert as it stands. `finding` is the newest revision; times are unix ns, 0 is never.
 
-    `key` is equal for alerts of one detector over one scope: receivers merge by it, and messages of one key
-    keep their order. `episode` counts how often it fired; `fired_at` is when this one began (while pending:
-    when it was seen). `resolved_by` and `note` say who ended it and why; `breaker_ids` are the breakers that
+    `key` is equal for alerts of one detector over one scope: receivers merge by it, and one of them is
+    announced at a time. `episode` counts how often it fired; `fired_at` is when this one began (while pending:
+    when it was seen), `heard_at` when the finding had its newest revision. `resolved_by` and `note` say who ended it and why; `breaker_ids` are the breakers that
     its finding opened. `destinations` are those that policy names, None for all. `told_episode` is the last
     episode whose firing was announced, `told` where (None: everywhere). `covered_by` is the alert that speaks
     for this one, `released_at` when such a one ended; `silenced_by` are the silences that held back its
@@ -46,6 +46,7 @@ class Alert:
     fired_at: int
     updated_at: int
     key: str
+    heard_at: int = 0
     resolved_at: int | None = None
     resolved_by: Actor | None = None
     note: str = ""
@@ -123,6 +124,7 @@ def from_json(payload: str) -> Alert:
     fields["finding"] = finding_from_json(orjson.dumps(fields["finding"]))
     if "key" not in fields:
         fields["key"] = fields["id"]
+        fields["heard_at"] = fields["updated_at"]
         fields["told_episode"] = 0 if fields.get("covered_by") else fields["episode"]
         fields["told"] = None
     for name in ("breaker_ids", "silenced_by", "destinations", "rules", "told"):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from prometheus_client import CollectorRegistry
 
+from control.alerts.desk import AlertParts
 from control.breakers.book import Breakers
 from control.breakers.index import BreakerIndex
 from control.db import ControlDb
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from control.notifiers.protocol import Notifier
+    from detectors.notes import Notes
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 START_NS = 1_700_000_000_000_000_000
@@ -109,6 +111,13 @@ class Spool:
             (key, revision, payload, self._clock()),
         )
 
+    @classmethod
+    def of(cls, path: Path, clock: Callable[[], int]) -> Spool:
+        """The spool that is there already."""
+        spool = cls.__new__(cls)
+        spool.path, spool._clock = path, clock
+        return spool
+
 
 class Parts:
     """A control plane without threads: tests make every turn themselves."""
@@ -122,8 +131,10 @@ class Parts:
         retry: RetryPolicy | None = None,
         clock: ManualClock | None = None,
         random: Callable[[], float] = lambda: 1.0,
+        alerts: AlertParts | None = None,
     ) -> None:
         policy = policy or Policy()
+        self.notes: dict[str, Notes] = {}
         self.clock = clock or ManualClock()
         self.registry = CollectorRegistry()
         self.metrics = ControlMetrics(self.registry)
@@ -146,7 +157,13 @@ class Parts:
             delivery=self.delivery,
             metrics=self.metrics,
             now_ns=self.clock,
+            alerts=alerts or AlertParts(notes_of=self.notes.get),
         )
+
+    def look_after(self) -> None:
+        """Let alerting do by the clock what is due: one round over all alerts, if they are not very many."""
+        for duty in self.control.desk.duties:
+            duty.turn()
 
     def decide_all(self) -> None:
         while self.control.step():

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
 
 from control.actor import Actor
@@ -12,17 +14,21 @@ from control.alerts import (
     ALERT_TRANSITIONS,
     Alert,
     AlertEvent,
+    AlertSettings,
     AlertState,
     IllegalAlertTransition,
     UnknownAlert,
+    dedup_key,
     from_json,
     get_alert,
     list_alerts,
-    resolve,
     take_finding,
     to_json,
 )
+from control.alerts import book as alert_book
+from control.alerts.states import follow
 from control.db import ControlDb
+from control.migrate import scripts
 from control.notices import message_id
 from detectors.protocol import Severity
 from tests.control.support import START_NS, STUCK, another
@@ -35,6 +41,20 @@ if TYPE_CHECKING:
 
 PERSON = Actor(type="person", id="on-call")
 AL = f"al_{STUCK.id}"
+ABSENT, PENDING, FIRING, RESOLVED = None, AlertState.PENDING, AlertState.FIRING, AlertState.RESOLVED
+TABLE = {
+    # event: absent, pending, firing, resolved
+    AlertEvent.PEND: (PENDING, None, None, PENDING),
+    AlertEvent.FIRE: (FIRING, FIRING, None, FIRING),
+    AlertEvent.COVER: (FIRING, FIRING, None, FIRING),
+    AlertEvent.FLAP: (FIRING, FIRING, None, FIRING),
+    AlertEvent.UPDATE: (None, PENDING, FIRING, RESOLVED),
+    AlertEvent.HOLD: (None, None, FIRING, None),
+    AlertEvent.TELL: (None, None, FIRING, None),
+    AlertEvent.ACK: (None, None, FIRING, None),
+    AlertEvent.RESOLVE: (None, RESOLVED, RESOLVED, None),
+    AlertEvent.EXPIRE: (None, RESOLVED, RESOLVED, None),
+}
 
 
 @pytest.fixture
@@ -50,7 +70,23 @@ def take(db: ControlDb, finding: Finding, at: int = 0) -> tuple[Alert, AlertEven
 
 def end(db: ControlDb, alert_id: str = AL) -> Alert:
     with db.transaction() as tx:
-        return resolve(tx, alert_id, PERSON, "done", START_NS + 50)
+        before = alert_book.fetch(tx, alert_id)
+        assert before is not None
+        after = alert_book.ended(before, AlertEvent.RESOLVE, PERSON, "done", START_NS + 50)
+        alert_book.store(tx, after, AlertEvent.RESOLVE)
+    return after
+
+
+@pytest.mark.parametrize(("event", "place"), list(product(AlertEvent, range(4))))
+def test_every_event_in_every_state(event: AlertEvent, place: int) -> None:
+    state = (ABSENT, PENDING, FIRING, RESOLVED)[place]
+    after = TABLE[event][place]
+    assert ALERT_TRANSITIONS.get((state, event)) == after
+    if after is None:
+        with pytest.raises(IllegalAlertTransition, match=event.value):
+            follow(state, event)
+    else:
+        assert follow(state, event) is after
 
 
 @pytest.mark.parametrize("severity", [Severity.INFO, Severity.WARNING])
@@ -66,12 +102,8 @@ def test_a_finding_that_becomes_critical_fires_then(db: ControlDb) -> None:
     assert take(db, replace(STUCK, severity=Severity.WARNING)) is None
     taken = take(db, replace(STUCK, revision=1))
     assert taken is not None
-    assert (taken[0].id, taken[0].state, taken[0].episode, taken[1]) == (
-        AL,
-        AlertState.FIRING,
-        1,
-        AlertEvent.FIRE,
-    )
+    assert (taken[0].id, taken[0].state, taken[0].episode) == (AL, AlertState.FIRING, 1)
+    assert taken[1] is AlertEvent.FIRE
 
 
 def test_later_revisions_update_it_and_do_not_fire(db: ControlDb) -> None:
@@ -94,6 +126,7 @@ def test_a_streak_that_goes_on_after_the_resolve_is_a_new_episode(db: ControlDb)
     again = take(db, replace(STUCK, revision=2))
     assert again is not None
     assert (again[1], again[0].episode, again[0].resolved_at) == (AlertEvent.FIRE, 2, None)
+    assert again[0].key == taken[0].key
     ids = {message_id(alert) for alert in (taken[0], resolved, again[0])}
     assert ids == {f"msg_{STUCK.id}_1_firing", f"msg_{STUCK.id}_1_resolved", f"msg_{STUCK.id}_2_firing"}
 
@@ -103,15 +136,16 @@ def test_a_resolved_alert_cannot_be_resolved_and_an_unknown_one_is_not_there(db:
     end(db)
     with pytest.raises(IllegalAlertTransition):
         end(db)
-    with pytest.raises(UnknownAlert):
-        end(db, "al_none")
+    with db.reading() as connection, pytest.raises(UnknownAlert):
+        get_alert(connection, "al_none")
 
 
 def test_an_alert_survives_its_json_form_and_every_change_is_an_event(db: ControlDb) -> None:
     taken = take(db, STUCK)
     resolved = end(db)
     assert taken is not None
-    assert from_json(to_json(resolved)) == resolved
+    full = replace(resolved, told=("a",), destinations=("a", "b"), acked_by=PERSON, silenced_by=("si_1",))
+    assert from_json(to_json(full)) == full
     with db.reading() as connection:
         rows = connection.execute("SELECT event, payload FROM alert_events ORDER BY seq").fetchall()
         assert get_alert(connection, AL) == resolved
@@ -129,22 +163,70 @@ def test_alerts_are_listed_by_state_session_and_page(db: ControlDb) -> None:
         firing = list_alerts(connection, state=AlertState.FIRING, session_id=None, before=None, limit=1)
         older = list_alerts(connection, state=None, session_id=None, before=firing[-1][0], limit=9)
         of_one = list_alerts(connection, state=None, session_id="s0", before=None, limit=9)
-    assert [[a.finding.session_id for _, a in found] for found in (firing, older, of_one)] == [
+        other = list_alerts(connection, state=None, session_id=None, before=None, limit=9, kind="flail")
+    assert [[a.finding.session_id for _, a in found] for found in (firing, older, of_one, other)] == [
         ["s2"],
         ["s1", "s0"],
         ["s0"],
+        [],
     ]
 
 
-def test_the_table_of_transitions_knows_every_state_that_it_leads_to() -> None:
-    assert set(ALERT_TRANSITIONS.values()) == set(AlertState)
-    legal = set(ALERT_TRANSITIONS)
-    assert {(s, e) for s, e in product([None, *AlertState], AlertEvent) if (s, e) not in legal} == {
-        (None, AlertEvent.UPDATE),
-        (None, AlertEvent.RESOLVE),
-        (None, AlertEvent.EXPIRE),
-        (AlertState.FIRING, AlertEvent.FIRE),
-        (AlertState.FIRING, AlertEvent.COVER),
-        (AlertState.RESOLVED, AlertEvent.RESOLVE),
-        (AlertState.RESOLVED, AlertEvent.EXPIRE),
-    }
+def test_the_key_is_of_detector_and_scope_not_of_the_finding() -> None:
+    key = dedup_key(STUCK)
+    assert len(key) == 64
+    assert dedup_key(another(1, kind="flail", detector=STUCK.kind)) == key
+    others = [
+        another(1, **change)
+        for change in ({"session_id": "s2"}, {"tool": "x"}, {"agent": "y"}, {"service": "z"}, {"detector": "w"})
+    ]
+    fleet = [another(1, session_id="", evidence={"target": target}) for target in ("a", "b")]
+    assert len({key, *map(dedup_key, others), *map(dedup_key, fleet)}) == 8
+
+
+def test_alerts_of_the_versions_before_are_read_and_keep_their_keys(tmp_path: Path) -> None:
+    path = tmp_path / "control.db"
+    old = {
+        name: value
+        for name, value in orjson.loads(
+            to_json(Alert(id=AL, state=FIRING, episode=2, finding=STUCK, fired_at=5, updated_at=6, key="k"))
+        ).items()
+        if name in {"id", "state", "episode", "finding", "fired_at", "updated_at", "resolved_at", "resolved_by"}
+    } | {"note": "", "breaker_ids": [], "covered_by": ""}
+    with closing(sqlite3.connect(path)) as connection:
+        for script in scripts()[:3]:
+            connection.executescript(script)
+        connection.execute("PRAGMA user_version = 3")
+        with connection:
+            for payload in (old, {**old, "id": "al_2", "covered_by": AL}):
+                connection.execute(
+                    "INSERT INTO alerts (id, state, session_id, payload, updated_ns) "
+                    "VALUES (?, 'firing', ?, ?, 6)",
+                    (payload["id"], STUCK.session_id, orjson.dumps(payload).decode()),
+                )
+    with closing(ControlDb(path)) as db, db.reading() as connection:
+        alert, covered = get_alert(connection, AL), get_alert(connection, "al_2")
+        kinds = connection.execute("SELECT kind, severity, key, covered_by FROM alerts ORDER BY seq").fetchall()
+    assert (alert.key, alert.was_told, alert.told) == (AL, True, None)
+    assert not covered.was_told
+    assert [tuple(row) for row in kinds] == [
+        ("doom_loop", "critical", AL, ""),
+        ("doom_loop", "critical", "al_2", AL),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"min_firing_s": -1.0}, "alerts.min_firing_s"),
+        ({"keep_firing_s": float("nan")}, "alerts.keep_firing_s"),
+        ({"quiet_calls": 0}, "alerts.quiet_calls"),
+        ({"flap_threshold": 1}, "alerts.flap_threshold"),
+        ({"heartbeat_s": 60.0}, "alerts.heartbeat_to"),
+        ({"public_url": "localhost:4319"}, "alerts.public_url"),
+        ({"dashboard_url": "javascript:alert(1)"}, "alerts.dashboard_url"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(change: dict[str, float | str], key: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        AlertSettings(**change)  # type: ignore[arg-type]  # one field a case

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from control.actor import Actor
-from control.alerts import AlertState, covers, expire, get_alert, list_alerts
+from control.alerts import AlertState, covers, get_alert, list_alerts
+from control.alerts.inhibition import came_of
 from control.notifiers.webhook import Webhook, WebhookConfig
-from control.outbox import list_deliveries
 from control.policy import Policy, Rule
+from detectors.notes import Notes
 from detectors.protocol import Finding, Severity
-from tests.control.support import SECRET, START_NS, STUCK, Parts, Spool, another
+from tests.control.support import SECRET, STUCK, Parts, Spool, another
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,14 +65,14 @@ def decide(parts: Parts, tmp_path: Path, *findings: Finding) -> None:
 
 def messages(parts: Parts) -> list[str]:
     with parts.db.reading() as connection:
-        found = list_alerts(connection, state=None, session_id=None, before=None, limit=999)
-        return [message.message_id for _, alert in found for message in list_deliveries(connection, alert.id)]
+        rows = connection.execute("SELECT message_id FROM outbox ORDER BY seq").fetchall()
+    return [row["message_id"] for row in rows]
 
 
 def states(parts: Parts) -> dict[str, tuple[AlertState, str]]:
     with parts.db.reading() as connection:
         found = list_alerts(connection, state=None, session_id=None, before=None, limit=999)
-    return {alert.finding.id: (alert.state, alert.covered_by) for _, alert in found}
+    return {a.finding.id: (a.state, a.covered_by) for _, a in found if not a.is_system}
 
 
 def test_a_storm_pages_once_however_many_sessions_suffer(parts: Parts, tmp_path: Path) -> None:
@@ -94,22 +95,39 @@ def test_breakers_open_all_the_same_and_not_for_the_storm(parts: Parts, tmp_path
     assert {breaker.scope.session for breaker in parts.index.open_breakers()} == {"session-1", "session-2"}
 
 
-def test_they_end_with_it_silently_and_may_fire_on_their_own_afterwards(parts: Parts, tmp_path: Path) -> None:
+def test_what_goes_on_when_the_root_is_over_is_announced_and_what_does_not_is_not(
+    parts: Parts, tmp_path: Path
+) -> None:
     decide(parts, tmp_path, STORM, suffering(1), suffering(2))
     parts.control.resolve_alert(f"al_{STORM.id}", PERSON, "the provider is back")
+    assert {state for state, _ in states(parts).values()} == {AlertState.FIRING, AlertState.RESOLVED}
+    ended = [f"msg_{STORM.id}_1_firing", f"msg_{STORM.id}_1_resolved"]
+    parts.look_after()
+    assert messages(parts) == ended
+    parts.notes["session-1"] = Notes(session_id="session-1", last_ns=parts.clock.now + 30 * SECOND_NS)
+    parts.notes["session-2"] = Notes(session_id="session-2", last_ns=parts.clock.now - 30 * SECOND_NS)
+    parts.clock.advance(61)
+    parts.look_after()
+    assert messages(parts) == [*ended, f"msg_{suffering(1).id}_1_firing"]
+    assert states(parts)[suffering(2).id] == (AlertState.FIRING, "")
+    parts.clock.advance(1861)
+    parts.look_after()
+    parts.clock.advance(61)
+    parts.look_after()
     assert {state for state, _ in states(parts).values()} == {AlertState.RESOLVED}
-    assert messages(parts) == [f"msg_{STORM.id}_1_firing", f"msg_{STORM.id}_1_resolved"]
-    with parts.db.reading() as connection:
-        ended = get_alert(connection, f"al_{suffering(1).id}")
-    assert (ended.resolved_by, ended.note) == (PERSON, f"ended with al_{STORM.id}")
-    parts.source.close()
-    spool = tmp_path / "spool.db"
-    spool.unlink()
-    for rest in tmp_path.glob("spool.db-*"):
-        rest.unlink()
-    decide(parts, tmp_path, replace(suffering(1), revision=1))
-    assert states(parts)[suffering(1).id] == (AlertState.FIRING, "")
-    assert f"msg_{suffering(1).id}_2_firing" in messages(parts)
+    assert messages(parts)[3:] == [f"msg_{suffering(1).id}_1_resolved"]
+
+
+def test_a_new_revision_after_the_root_is_over_is_announced(parts: Parts, tmp_path: Path) -> None:
+    decide(parts, tmp_path, STORM, suffering(1))
+    parts.control.resolve_alert(f"al_{STORM.id}", PERSON, "the provider is back")
+    parts.notes["session-1"] = Notes(session_id="session-1")
+    parts.clock.advance(61)
+    parts.look_after()
+    assert f"msg_{suffering(1).id}_1_firing" not in messages(parts)
+    Spool.of(tmp_path / "spool.db", parts.clock).add(replace(suffering(1), revision=1))
+    parts.decide_all()
+    assert f"msg_{suffering(1).id}_1_firing" in messages(parts)
 
 
 def test_one_that_is_resolved_alone_tells_nobody(parts: Parts, tmp_path: Path) -> None:
@@ -121,12 +139,11 @@ def test_one_that_is_resolved_alone_tells_nobody(parts: Parts, tmp_path: Path) -
 
 def test_all_expire_once(parts: Parts, tmp_path: Path) -> None:
     decide(parts, tmp_path, STORM, suffering(1), suffering(2))
-    with parts.db.transaction() as tx:
-        ended = expire(tx, START_NS * 2, 99, START_NS)
-    assert [alert.finding.id for alert in ended] == [STORM.id]
-    with parts.db.reading() as connection:
-        rows = connection.execute("SELECT event, count(*) FROM alert_events GROUP BY event").fetchall()
-    assert {row[0]: row[1] for row in rows} == {"fire": 1, "cover": 2, "expire": 3}
+    parts.clock.advance(100)
+    assert parts.control.desk.expire(parts.clock.now) == 3
+    assert parts.control.desk.expire(parts.clock.now) == 0
+    assert {state for state, _ in states(parts).values()} == {AlertState.RESOLVED}
+    assert messages(parts) == [f"msg_{STORM.id}_1_firing", f"msg_{STORM.id}_1_resolved"]
 
 
 OTHERS = {
@@ -161,3 +178,55 @@ def test_a_storm_that_lasts_covers_for_longer() -> None:
 def test_a_warning_is_no_alert_covered_or_not(parts: Parts, tmp_path: Path) -> None:
     decide(parts, tmp_path, STORM, suffering(1, severity=Severity.WARNING))
     assert list(states(parts)) == [STORM.id]
+
+
+CASCADE = replace(
+    STUCK,
+    id="c" * 16,
+    kind="cascade",
+    detector="cascade",
+    tool="login",
+    started_at=STUCK.started_at - SECOND_NS,
+    evidence={"root_step_id": "r", "dependents": ["a"], "root_tool": "login"},
+)
+
+
+def test_a_cascade_speaks_for_what_came_of_it_in_its_run(parts: Parts, tmp_path: Path) -> None:
+    flail = another(5, kind="flail", detector="flail", tool="fetch")
+    decide(parts, tmp_path, CASCADE, STUCK, flail)
+    assert messages(parts) == [f"msg_{CASCADE.id}_1_firing"]
+    assert states(parts)[STUCK.id] == states(parts)[flail.id] == (AlertState.FIRING, f"al_{CASCADE.id}")
+
+
+NOT_OF_IT = {
+    "another run": {"run_id": "run-2"},
+    "another session": {"session_id": "session-2"},
+    "older than the root": {"started_at": CASCADE.started_at - 1},
+    "of a kind of its own": {"kind": "budget"},
+    "a cascade too": {"kind": "cascade"},
+}
+
+
+@pytest.mark.parametrize("change", NOT_OF_IT.values(), ids=NOT_OF_IT.keys())
+def test_what_did_not_come_of_a_cascade_is_announced(change: dict[str, Any]) -> None:
+    assert came_of(CASCADE, STUCK)
+    assert not came_of(CASCADE, replace(STUCK, **change))
+
+
+def test_a_cascade_does_not_hold_itself_back(parts: Parts, tmp_path: Path) -> None:
+    decide(parts, tmp_path, CASCADE, replace(CASCADE, revision=1))
+    assert not came_of(CASCADE, CASCADE)
+    assert messages(parts) == [f"msg_{CASCADE.id}_1_firing"]
+
+
+def test_alerts_of_one_key_are_announced_one_after_the_other(parts: Parts, tmp_path: Path) -> None:
+    decide(parts, tmp_path, STUCK, another(1), another(2))
+    first, second = f"msg_{STUCK.id}_1", f"msg_{another(1).id}_1"
+    assert messages(parts) == [f"{first}_firing"]
+    parts.control.resolve_alert(f"al_{STUCK.id}", PERSON, "seen")
+    parts.clock.advance(61)
+    parts.look_after()
+    assert messages(parts) == [f"{first}_firing", f"{first}_resolved", f"{second}_firing"]
+    with parts.db.reading() as connection:
+        assert len({get_alert(connection, f"al_{f.id}").key for f in (STUCK, another(1), another(2))}) == 1
+    assert states(parts)[another(2).id] == (AlertState.FIRING, f"al_{another(1).id}")
