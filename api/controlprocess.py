@@ -137,6 +137,7 @@ class ControlProcess:
             db=self._db,
             source=self._source,
             policy=holder,
+            takers=(modes.take,),
             breakers=brakes.breakers,
             outbox=outbox,
             notifiers=notifiers,

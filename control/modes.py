@@ -163,7 +163,7 @@ class Modes:
                 )
         return found
 
-    def take(self, tx: Transaction, finding: Finding, now: int) -> None:
+    def take(self, tx: Transaction, finding: Finding, found_ns: int) -> None:
         """Note what a finding says of a tool, if a rule is about its kind. One in shadow says nothing."""
         wanted = {rule.kind for rule in self._holder.current.modes}
         if finding.kind not in wanted or not finding.tool or finding.evidence.get("shadow"):
@@ -173,7 +173,7 @@ class Modes:
             kind=finding.kind,
             service=finding.service,
             tool=finding.tool,
-            revised_at=now,
+            revised_at=found_ns,
         )
         tx.execute(
             "INSERT INTO degraded_tools (finding_id, kind, service, tool, revised_ns) VALUES (?, ?, ?, ?, ?) "

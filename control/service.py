@@ -58,7 +58,8 @@ class LoopSettings:
 class Control:
     """Decides about findings and carries out what people ask for.
 
-    `step` belongs to the loop's thread; `resolve_alert` and `reset_breaker` may be called from any.
+    `step` belongs to the loop's thread; `resolve_alert` and `reset_breaker` may be called from any. `takers`
+    are told each finding in the transaction that decides on it, and when it was found (unix ns).
     """
 
     def __init__(
@@ -74,8 +75,10 @@ class Control:
         metrics: ControlMetrics,
         now_ns: Callable[[], int],
         alerts: AlertParts | None = None,
+        takers: Sequence[Callable[[Transaction, Finding, int], None]] = (),
     ) -> None:
         self.db = db
+        self._takers = tuple(takers)
         self.breakers = breakers
         self.metrics = metrics
         self._source = source
@@ -197,6 +200,8 @@ class Control:
             self.breakers.trip(tx, trip, finding, found_ns)
         opened = breakers_of(tx, finding.session_id, finding.id)
         taken = self.desk.alerting.take(tx, finding, tuple(b.id for b in opened), ruling)
+        for take in self._takers:
+            take(tx, finding, found_ns)
         event = None if taken is None else taken[1]
         tx.after_commit(lambda: self._report(finding, found_ns, event))
 
