@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from api.auth import Authority
     from api.following import Following
     from api.reload import PolicyKeeper
-    from control.modes import Modes
     from control.budgets import Budgets
     from control.dead_calls import DeadCalls
+    from control.modes import Modes
     from control.service import Control
     from control.tokens import TokenBook
 

@@ -97,7 +97,7 @@ class WatchHub:
     ) -> None:
         self._source = source
         self._write = write
-        self._heartbeat_s = heartbeat_s
+        self.heartbeat_s = heartbeat_s
         self._on_reset = on_reset
         self._watchers: set[_Watcher] = set()
         self._polls: set[asyncio.Event] = set()
@@ -111,6 +111,16 @@ class WatchHub:
     def watchers(self) -> int:
         """How many follow now."""
         return len(self._watchers)
+
+    @property
+    def polls(self) -> int:
+        """How many wait for the next change now."""
+        return len(self._polls)
+
+    @property
+    def waiting(self) -> int:
+        """How many changes are not handed out yet."""
+        return len(self._fresh)
 
     def changed(self, change: Change) -> None:
         """Take note of a change that is on disk; called from the writer's thread."""
@@ -188,7 +198,7 @@ class WatchHub:
             self._loop, self._listeners, self._beat = loop, 0, None
         self._listeners += 1
         if self._beat is None:
-            self._beat = loop.call_later(self._heartbeat_s, self._heartbeat)
+            self._beat = loop.call_later(self.heartbeat_s, self._heartbeat)
 
     def _leave(self) -> None:
         self._listeners -= 1
@@ -213,7 +223,7 @@ class WatchHub:
         for watcher in self._watchers:
             if not watcher.frames:
                 watcher.offer(beat)
-        self._beat = asyncio.get_running_loop().call_later(self._heartbeat_s, self._heartbeat)
+        self._beat = asyncio.get_running_loop().call_later(self.heartbeat_s, self._heartbeat)
 
     def _opening(self, watcher: _Watcher, last_revision: int | None) -> bytes:
         if last_revision is None:

@@ -103,7 +103,7 @@ def main() -> None:
     with _sidecar() as sidecar:
         _print("idle", _measure(sidecar.endpoints.api_port, options), options)
         if options.rate:
-            seconds = options.trips * 2 * SETTLE_S + 20
+            seconds = options.trips * 3 * SETTLE_S + 20
             with _spans(sidecar.endpoints.otlp_http, options.rate, seconds):
                 time.sleep(3)
                 _print(f"{options.rate:.0f} spans/s", _measure(sidecar.endpoints.api_port, options), options)
@@ -162,8 +162,8 @@ def _measure(port: int, options: argparse.Namespace) -> Measured:
             trip = _trip(port, session)
             time.sleep(SETTLE_S)
             _release(port, trip)
+            time.sleep(SETTLE_S)
             measured.trips.append(trip)
-        time.sleep(SETTLE_S)
         measured.check_ms = checks.end()
         for pipe in pipes:
             pipe.send((STOP, ""))

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.watching import MAX_BEHIND, MAX_LISTENERS
+from control.actor import Actor
+from control.breakers.states import Event
+from control.scope import Scope
+from tests.api.conftest import SECRETS
+from tests.api.streaming import following
+from tests.control.support import STUCK, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from control.breakers.record import Breaker
+    from tests.api.conftest import Api
+
+WATCH = "/v1/breakers/watch"
+SOMEBODY = Actor(type="person", id="somebody")
+
+
+def trip(api: Api, session: str) -> Breaker:
+    return api.parts.control.breakers.act(Scope(session=session), Event.TRIP, SOMEBODY, "stuck")
+
+
+def reset(api: Api, breaker: Breaker) -> Breaker:
+    return api.parts.control.breakers.act(breaker.id, Event.RESET, SOMEBODY, "over")
+
+
+def run(what: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(what)
+
+
+def test_a_watcher_gets_all_that_is_then_each_change_as_lists_show_it(api: Api) -> None:
+    async def watch() -> None:
+        first = trip(api, "a")
+        async with following(api.app, WATCH) as stream:
+            snapshot = await stream.next()
+            assert (snapshot.name, snapshot.id) == ("snapshot", str(first.revision))
+            assert [b["id"] for b in snapshot.data["breakers"]] == [first.id]
+            second = await asyncio.to_thread(trip, api, "b")
+            upsert = await stream.next("upsert")
+            assert upsert.id == str(second.revision)
+            shown.append(upsert.data)
+            await asyncio.to_thread(reset, api, first)
+            remove = await stream.next("remove")
+            assert remove.data == {"id": first.id, "revision": int(remove.id)}
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.headers["cache-control"] == "no-store"
+
+    shown: list[dict[str, Any]] = []
+    run(watch())
+    assert shown == [api.ask("GET", f"/v1/breakers/{shown[0]['id']}").json()]
+
+
+def test_a_finding_that_trips_reaches_watchers_too(api: Api) -> None:
+    async def watch() -> None:
+        async with following(api.app, WATCH) as stream:
+            await stream.next("snapshot")
+            api.spool.add(STUCK)
+            await asyncio.to_thread(api.parts.decide_all)
+            assert (await stream.next("upsert")).data["reason"] == "doom_loop"
+
+    run(watch())
+
+
+def test_one_who_comes_back_gets_what_it_missed(api: Api) -> None:
+    async def watch() -> None:
+        first = trip(api, "a")
+        second = trip(api, "b")
+        reset(api, first)
+        headers = {"last-event-id": str(first.revision)}
+        async with following(api.app, WATCH, **headers) as stream:
+            missed = [await stream.next() for _ in range(2)]
+            assert [(event.name, event.data["id"]) for event in missed] == [
+                ("upsert", second.id),
+                ("remove", first.id),
+            ]
+            third = await asyncio.to_thread(trip, api, "c")
+            assert (await stream.next()).data["id"] == third.id
+
+    run(watch())
+
+
+@pytest.mark.parametrize("last", ["999", "12"])
+def test_one_who_missed_too_much_or_comes_from_elsewhere_begins_anew(api: Api, last: str) -> None:
+    async def watch() -> None:
+        api.parts.index.changes.begin(100)  # what came before is not kept
+        trip(api, "a")
+        async with following(api.app, WATCH, **{"last-event-id": last}) as stream:
+            assert [(await stream.next()).name for _ in range(2)] == ["reset", "snapshot"]
+
+    run(watch())
+
+
+def test_a_slow_watcher_is_not_waited_for_and_begins_anew(api: Api) -> None:
+    async def watch() -> None:
+        async with following(api.app, WATCH) as slow, following(api.app, WATCH) as quick:
+            await slow.next("snapshot")
+            await quick.next("snapshot")
+            slow.reading.clear()
+            breaker = trip(api, "a")
+            await quick.next("upsert")
+            for _ in range(MAX_BEHIND // 2 + 1):
+                reset(api, breaker)
+                trip(api, "a")
+                await asyncio.sleep(0)
+                await quick.next("upsert")
+            slow.reading.set()
+            await slow.next("reset")
+            snapshot = await slow.next("snapshot")
+            assert [b["id"] for b in snapshot.data["breakers"]] == [breaker.id]
+            later = await asyncio.to_thread(trip, api, "b")
+            assert (await slow.next()).data["id"] == later.id
+
+    run(watch())
+    assert api.parts.registry.get_sample_value("recloser_watch_resets_total") == 1
+
+
+def test_heartbeats_come_as_comment_and_event(api: Api) -> None:
+    api.services.following.hub.heartbeat_s = 0.02
+
+    async def watch() -> None:
+        async with following(api.app, WATCH) as stream:
+            assert (await stream.next("heartbeat")).data == {"revision": 0}
+            await stream.next("heartbeat")
+            assert ": heartbeat\n\n" in stream.text
+
+    run(watch())
+
+
+def test_streams_end_when_the_process_does_and_nobody_new_is_let_in(api: Api) -> None:
+    async def watch() -> None:
+        async with following(api.app, WATCH) as stream:
+            await stream.next("snapshot")
+            api.services.following.hub.end()
+            await stream.end()
+        async with following(api.app, WATCH) as late:
+            await late.end()
+            assert late.status == 503
+
+    run(watch())
+
+
+def test_there_is_room_for_so_many(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.watching.MAX_LISTENERS", 1)
+    assert MAX_LISTENERS > 1
+
+    async def watch() -> None:
+        async with following(api.app, WATCH) as one:
+            await one.next("snapshot")
+            async with following(api.app, WATCH) as other:
+                await other.end()
+                assert other.status == 503
+        async with following(api.app, WATCH) as again:
+            await again.next("snapshot")
+
+    run(watch())
+
+
+def test_a_client_that_goes_away_is_let_go(api: Api) -> None:
+    async def watch() -> None:
+        async with following(api.app, f"{WATCH}?client=buyer-1") as stream:
+            await stream.next("snapshot")
+            (client,) = api.services.following.followers.all(0)
+            assert (client.name, client.connected) == ("buyer-1", True)
+            assert api.services.following.hub.watchers == 1
+        assert api.services.following.hub.watchers == 0
+        (client,) = api.services.following.followers.all(0)
+        assert not client.connected
+
+    run(watch())
+
+
+def test_a_stream_ends_with_the_token_that_opened_it(guarded: Api) -> None:
+    guarded.services.following.hub.heartbeat_s = 0.02
+
+    async def watch() -> None:
+        bearer = {"authorization": f"Bearer {SECRETS[next(v for v in SECRETS if v == 'check')]}"}
+        async with following(guarded.app, WATCH, **bearer) as stream:
+            await stream.next("snapshot")
+            guarded.services.authority.book = type(guarded.services.authority)(()).book
+            await stream.end()
+
+    run(watch())
+
+
+def test_a_poll_comes_back_as_soon_as_something_changes(api: Api) -> None:
+    async def poll() -> None:
+        path = "/v1/breakers?active=true&since=0&wait=30"
+        async with following(api.app, path) as waiting:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not waiting.status
+            breaker = await asyncio.to_thread(trip, api, "a")
+            await waiting.end()
+            assert (waiting.status, waiting.headers["etag"]) == (200, f'"rev-{breaker.revision}"')
+            assert breaker.id in waiting.text
+
+    run(poll())
+
+
+def test_a_poll_of_one_who_goes_away_holds_nothing(api: Api) -> None:
+    async def poll() -> None:
+        async with following(api.app, "/v1/breakers?since=0&wait=60"):
+            for _ in range(20):
+                await asyncio.sleep(0)
+        assert api.services.following.hub.polls == 0
+
+    run(poll())
+
+
+def test_changes_that_nobody_follows_are_not_kept(api: Api) -> None:
+    for number in range(3):
+        trip(api, str(number))
+    eventually(lambda: api.services.following.hub.waiting == 0)
