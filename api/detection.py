@@ -82,8 +82,10 @@ class DetectionLoop:
         self._engine = engine
         self._troubles = Troubles(lambda what: metrics.detection_failures.labels(what).inc())
         self._judge = Judge(engine, self._troubles)
-        self._recorder = Recorder(recoveries or RecoveryBook(), metrics, self._troubles)
-        self._noter = Noter(notes or NotesBook(lens=engine.lens), self._packed, self._troubles)
+        recoveries = RecoveryBook() if recoveries is None else recoveries  # an empty one is false
+        notes = NotesBook(lens=engine.lens) if notes is None else notes
+        self._recorder = Recorder(recoveries, metrics, self._troubles)
+        self._noter = Noter(notes, self._packed, self._troubles)
         self._pack = pack
         self._metrics = metrics
         self._all_readers = readers

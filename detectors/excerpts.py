@@ -26,7 +26,7 @@ def both_ends(text: str, limit: int) -> str:
     r"""Beginning and end of a text on one line: what went wrong stands at the end of a traceback.
 
     >>> both_ends("Traceback: " + "x" * 100 + " KeyError: 'a'", 40)
-    'Traceback: x … xxxxxxxxxxx KeyError: 'a''
+    "Traceback: x … xxxxxxxxxxx KeyError: 'a'"
     """
     line = " ".join(text.split()) if len(text) <= 4 * limit else ""
     if line and len(line) <= limit:

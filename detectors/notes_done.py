@@ -41,7 +41,7 @@ class Done:
         effect = effect_of(tool, reading.policy, definition)
         if effect.level is not Level.READ:
             self._add(reading, number, effect.level.value, effect.source)
-        elif reading.role is Role.CHANGE:
+        elif reading.role is Role.CHANGE and not (definition is not None and definition.read_only):
             self._add(reading, number, CHANGE, "inferred")
         else:
             return False

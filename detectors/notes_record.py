@@ -54,7 +54,8 @@ class Record:
     """See the module.
 
     `seq` is the `engine_seq` of the last step that is in it; `dead` counts failed calls that are not known to
-    have been cleared by a change. Rows of `recent` are lists in the order of `detectors.notes.Recent`.
+    have been cleared by a change. Rows of `recent` are in the order of `detectors.notes.Recent`, with the
+    signature as a number; plain tuples, because those are not walked through in the search for garbage.
     """
 
     __slots__ = (
@@ -91,8 +92,9 @@ class Record:
         self.unclear_tools: dict[str, None] = {}
         self.offered: dict[str, None] = {}
         self.tried: dict[str, None] = {}
-        self.recent: deque[list[Any]] = deque(maxlen=RECENT_KEPT)
-        self.start = self.first_failure = self.last_success = _NO_MARK
+        self.recent: deque[tuple[Any, ...]] = deque(maxlen=RECENT_KEPT)
+        self.start = self.first_failure = _NO_MARK
+        self.last_success: tuple[Any, ...] = _NO_MARK
         self.turns: list[Mark] = []
         self.pauses: list[Mark] = []
         self.paths, self.done, self.repeats, self.spent = Paths(), Done(), Repeats(), Spending()
@@ -130,9 +132,10 @@ class Record:
         """Take a step again of which more is known; it counts as far as it is among the latest ones."""
         step = reading.step
         if step.kind is Kind.TOOL_CALL:
-            row = next((row for row in reversed(self.recent) if row[_STEP_ID] == step.step_id), None)
-            if row is not None:
-                self._amend_call(reading, row)
+            for position in range(len(self.recent) - 1, -1, -1):
+                if self.recent[position][_STEP_ID] == step.step_id:
+                    self.recent[position] = self._amended(reading, self.recent[position])
+                    break
         elif step.kind is Kind.MODEL_CALL or step.kind is Kind.COMPACTION:
             self.spent.amend(step)
         self.last_ns = max(self.last_ns, step.end_ns)
@@ -152,7 +155,7 @@ class Record:
             names = dict.fromkeys((*getattr(past, name), *getattr(self, name)))
             setattr(self, name, dict.fromkeys(list(names)[:_NAMES_KEPT]))
         self._absorb_beginning(past)
-        rows = sorted([*past.recent, *self.recent], key=lambda row: (row[0], row[_STEP_ID]))
+        rows = sorted((*past.recent, *self.recent), key=lambda row: (row[0], row[_STEP_ID]))
         self.recent = deque(rows, maxlen=RECENT_KEPT)
         self.turns = sorted([*past.turns, *self.turns])[-_TURNS_KEPT:]
         self.pauses = sorted([*past.pauses, *self.pauses])[-_COMPACTIONS_KEPT:]
@@ -169,8 +172,8 @@ class Record:
         marks = [*(getattr(self, name) for name in _MARKS), *self.turns, *self.pauses]
         return state | {
             "version": VERSION,
-            "marks": [list(mark) for mark in marks if mark.what],
-            "recent": list(self.recent),
+            "marks": [tuple(mark) for mark in marks if mark[1]],
+            "recent": [(*row[:4], _hex(row[4]), *row[5:]) for row in self.recent],
             "paths": list(self.paths),
             "paths_forgotten": self.paths.forgotten,
             "effects": list(self.done),
@@ -196,7 +199,7 @@ class Record:
                 record.pauses.append(mark)
             elif mark.what in _MARKS:
                 setattr(record, mark.what, mark)
-        record.recent.extend(state["recent"])
+        record.recent.extend((*row[:4], _number(row[4]), *row[5:]) for row in view.recent)
         record.paths = Paths(view.paths, view.paths_forgotten)
         record.done = Done(view.effects, view.effects_forgotten)
         record.repeats = Repeats(state["repeats"])
@@ -236,12 +239,22 @@ class Record:
             error_class, outcome = self._failed(reading, self.calls), _as_failed(outcome)
         else:
             self._worked(reading, tool)
-        signature = f"{call.signature:016x}" if call.known else None
-        if signature is not None and not call.noop:
-            self.repeats.add(reading, signature, self.calls, self.last_user_ns)
-        place = [step.step_id, step.span_id, self.calls]
-        times = [step.end_ns, step.start_ns, step.agent]
-        self.recent.append([*times, tool, signature, outcome.value, error_class, *place])
+        if call.known and not call.noop:
+            self.repeats.add(reading, self.calls, self.last_user_ns)
+        self.recent.append(
+            (
+                step.end_ns,
+                step.start_ns,
+                step.agent,
+                tool,
+                call.signature if call.known else None,
+                outcome.value,
+                error_class,
+                step.step_id,
+                step.span_id,
+                self.calls,
+            )
+        )
 
     def _failed(self, reading: Reading, number: int) -> str | None:
         self.failures += 1
@@ -256,7 +269,7 @@ class Record:
         self.paths.worked(reading)
         if step.outcome is not Outcome.OK:
             return
-        self.last_success = Mark(step.end_ns, "last_success", step.step_id, step.span_id, self.calls, tool)
+        self.last_success = (step.end_ns, "last_success", step.step_id, step.span_id, self.calls, tool)
         self.asked += asks_a_person(tool)
         definitions = self._definitions
         definition = definitions.tools.get(tool) if definitions is not None else None
@@ -302,22 +315,22 @@ class Record:
         for name in names:
             _add(self.offered, name, _NAMES_KEPT)
 
-    def _amend_call(self, reading: Reading, row: list[Any]) -> None:
+    def _amended(self, reading: Reading, row: tuple[Any, ...]) -> tuple[Any, ...]:
         step = reading.step
-        before, outcome = Outcome(row[5]), step.outcome
+        _, start_ns, agent, tool, signature, told, error_class, *place = row
+        before, outcome = Outcome(told), step.outcome
         had_failed = before is Outcome.ERROR or before is Outcome.SOFT_ERROR
         if outcome is Outcome.DENIED:
             self.denied += before is not Outcome.DENIED
         elif reading.went_wrong:
             outcome = _as_failed(outcome)
             if not had_failed:
-                row[6] = self._failed(reading, row[9])
+                error_class = self._failed(reading, place[2])
         elif had_failed:
             self.failures -= 1
-            row[6] = None
-        row[0], row[5] = step.end_ns, outcome.value
-        if reading.call.known:
-            row[4] = f"{reading.call.signature:016x}"
+            error_class = None
+        signature = reading.call.signature if reading.call.known else signature
+        return (step.end_ns, start_ns, agent, tool, signature, outcome.value, error_class, *place)
 
     def _absorb_beginning(self, past: Record) -> None:
         if past.start.what and (not self.start.what or past.first_ns < self.first_ns):
@@ -332,7 +345,7 @@ class Record:
             not self.first_failure.what or past.first_failure.at_ns < self.first_failure.at_ns
         ):
             self.first_failure = past.first_failure
-        self.last_success = max(self.last_success, past.last_success)
+        self.last_success = max(tuple(self.last_success), tuple(past.last_success))
 
 
 def view_of(record: Record) -> Notes:
@@ -344,6 +357,14 @@ def view_of(record: Record) -> Notes:
 def _as_failed(outcome: Outcome) -> Outcome:
     """How a call that went wrong is noted; one that only its content tells of is a soft error."""
     return outcome if outcome is Outcome.ERROR else Outcome.SOFT_ERROR
+
+
+def _hex(signature: int | None) -> str | None:
+    return None if signature is None else f"{signature:016x}"
+
+
+def _number(signature: str | None) -> int | None:
+    return None if signature is None else int(signature, 16)
 
 
 def _mark(step: Step, what: str, number: int, text: str) -> Mark:

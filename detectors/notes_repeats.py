@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from detectors.excerpts import shown
 from detectors.notes_paths import ARGUMENT_CHARS
@@ -13,55 +13,71 @@ if TYPE_CHECKING:
     from detectors.reading import Reading
 
 KEPT: Final = 24
-_ARGUMENTS, _TIMES, _SAME, _FAILED, _LAST_NS, _INFORMATION, _RUN, _LAST = 2, 3, 4, 5, 7, 8, 9, 13
+
+_Row: TypeAlias = "tuple[Any, ...]"
 
 
 class Repeats:
-    """See the module. Rows are lists in the order of `detectors.notes.Repeat`, the most recent call last.
+    """See the module. Rows are in the order of `detectors.notes.Repeat`, the most recent call last.
 
-    The least recent call that was made once goes when there are too many.
+    The least recent call that was made once goes when there are too many. Rows are plain tuples, because
+    those of numbers and texts are not walked through in the search for garbage.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_once", "_rows")
 
-    def __init__(self, rows: Iterable[list[Any]] = ()) -> None:
-        self._rows: dict[str, list[Any]] = {row[0]: row for row in rows}
+    def __init__(self, rows: Iterable[Iterable[Any]] = ()) -> None:
+        self._rows: dict[int, _Row] = {}  # of calls that were made again
+        self._once: dict[int, _Row] = {}
+        for told in rows:
+            row = tuple(told)
+            (self._once if row[3] == 1 else self._rows)[int(row[0], 16)] = row[1:]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) + len(self._once)
 
-    def add(self, reading: Reading, signature: str, number: int, last_user_ns: int) -> None:
+    def add(self, reading: Reading, number: int, last_user_ns: int) -> None:
         """Take a call in, the session's call `number`."""
-        step, information = reading.step, reading.information
-        run = [step.start_ns, number, step.step_id, step.span_id]
-        last = [number, step.step_id, step.span_id]
-        failed = reading.went_wrong
-        row = self._rows.pop(signature, None)
+        step, signature, information = reading.step, reading.call.signature, reading.information
+        step_id, span_id, start_ns, end_ns = step.step_id, step.span_id, step.start_ns, step.end_ns
+        row = self._once.pop(signature, None) or self._rows.pop(signature, None)
         if row is None:
-            head = [signature, step.tool or "", "", 1, 1, failed, step.start_ns, step.end_ns, information]
-            self._rows[signature] = [*head, *run, *last]
-            self._bound()
+            self._once[signature] = (
+                *(step.tool, "", 1, 1, reading.went_wrong, start_ns, end_ns, information),
+                *(start_ns, number, step_id, span_id, number, step_id, span_id),
+            )
+            if len(self._once) + len(self._rows) > KEPT:
+                self._bound()
             return
-        same = row[_INFORMATION] == information and row[_LAST_NS] >= last_user_ns
-        row[_ARGUMENTS] = row[_ARGUMENTS] or shown(step.arguments, ARGUMENT_CHARS)
-        row[_TIMES] += 1
-        row[_SAME] = row[_SAME] + 1 if same else 1
-        row[_FAILED], row[_LAST_NS], row[_INFORMATION] = failed, step.end_ns, information
-        if not same:
-            row[_RUN:_LAST] = run
-        row[_LAST:] = last
-        self._rows[signature] = row
+        tool, arguments, times, same, _, first_ns, last_ns, before, *run = row
+        if before == information and last_ns >= last_user_ns:
+            same, run = same + 1, run[:4]
+        else:
+            same, run = 1, [start_ns, number, step_id, span_id]
+        self._rows[signature] = (
+            *(tool, arguments or shown(step.arguments, ARGUMENT_CHARS), times + 1, same),
+            *(reading.went_wrong, first_ns, end_ns, information, *run, number, step_id, span_id),
+        )
 
     def absorb(self, past: Repeats) -> None:
         """Take over the calls that were made before under another name, if they were not made since."""
         self._rows = {**past._rows, **self._rows}
+        self._once = {
+            signature: row
+            for signature, row in {**past._once, **self._once}.items()
+            if signature not in self._rows
+        }
         self._bound()
 
     def state(self) -> list[Json]:
         """All rows."""
-        return list(self._rows.values())
+        return [
+            [f"{signature:016x}", *row]
+            for rows in (self._once, self._rows)
+            for signature, row in rows.items()
+        ]
 
     def _bound(self) -> None:
-        while len(self._rows) > KEPT:
-            once = next((name for name, row in self._rows.items() if row[_TIMES] == 1), None)
-            del self._rows[once if once is not None else next(iter(self._rows))]
+        while len(self) > KEPT:
+            rows = self._once or self._rows
+            del rows[next(iter(rows))]

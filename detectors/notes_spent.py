@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MINUTES_KEPT: Final = 8
 _MODELS_KEPT: Final = 8
 _MINUTE_NS: Final = 60 * 10**9
+_NOTHING: Final = ("", None, None, None)
 
 
 class Spending:
@@ -25,7 +26,8 @@ class Spending:
         self.output_tokens: int | None = None
         self.cost_usd: float | None = None
         self.minutes: deque[list[Any]] = deque(maxlen=MINUTES_KEPT)
-        self._models: deque[list[Any]] = deque(maxlen=_MODELS_KEPT)
+        # Step, input and output tokens and cost as they were told last.
+        self._models: deque[tuple[Any, ...]] = deque(maxlen=_MODELS_KEPT)
 
     def call(self, at_ns: int) -> None:
         """Count a tool call that ended at `at_ns`."""
@@ -33,15 +35,20 @@ class Spending:
 
     def model_call(self, step: Step) -> None:
         """Add what a model call used."""
-        known: list[Any] = [step.step_id, None, None, None]
-        self._models.append(known)
-        self._use(step, known)
+        usage = step.usage
+        told = (step.step_id, usage.input_tokens, usage.output_tokens, step.cost_usd)
+        self._models.append(told)
+        self._use(step.end_ns, told, _NOTHING)
 
     def amend(self, step: Step) -> None:
         """Add what became known later of one of the latest model calls."""
-        known = next((known for known in self._models if known[0] == step.step_id), None)
-        if known is not None:
-            self._use(step, known)
+        usage = step.usage
+        told = (step.step_id, usage.input_tokens, usage.output_tokens, step.cost_usd)
+        for position, known in enumerate(self._models):
+            if known[0] == step.step_id:
+                self._models[position] = told
+                self._use(step.end_ns, told, known)
+                break
 
     def absorb(self, past: Spending) -> None:
         """Add what was used under another name."""
@@ -58,7 +65,7 @@ class Spending:
             "output_tokens": self.output_tokens,
             "cost_usd": self.cost_usd,
             "minutes": list(self.minutes),
-            "models": list(self._models),
+            "models": [list(known) for known in self._models],
         }
 
     @classmethod
@@ -68,25 +75,25 @@ class Spending:
         spending.input_tokens, spending.output_tokens = state["input_tokens"], state["output_tokens"]
         spending.cost_usd = state["cost_usd"]
         spending.minutes.extend(state["minutes"])
-        spending._models.extend(state["models"])
+        spending._models.extend(map(tuple, state["models"]))
         return spending
 
-    def _use(self, step: Step, known: list[Any]) -> None:
-        usage = step.usage
-        told = [usage.input_tokens, usage.output_tokens, step.cost_usd]
-        if told == known[1:]:
+    def _use(self, at_ns: int, told: tuple[Any, ...], known: tuple[Any, ...]) -> None:
+        """Account for what a model call used beyond what was known of it."""
+        _, read, written, cost = told
+        if read is None and written is None and cost is None:
             return
-        more = [(new or 0) - (old or 0) for new, old in zip(told, known[1:], strict=True)]
-        known[1:] = told
-        if told[0] is not None:
-            self.input_tokens = (self.input_tokens or 0) + int(more[0])
-        if told[1] is not None:
-            self.output_tokens = (self.output_tokens or 0) + int(more[1])
-        if told[2] is not None:
-            self.cost_usd = (self.cost_usd or 0.0) + more[2]
-        minute = self._minute(step.end_ns)
-        minute[2] += int(more[0] + more[1])
-        minute[3] += float(more[2])
+        more_read, more_written = (read or 0) - (known[1] or 0), (written or 0) - (known[2] or 0)
+        minute = self._minute(at_ns)
+        minute[2] += more_read + more_written
+        if read is not None:
+            self.input_tokens = (self.input_tokens or 0) + more_read
+        if written is not None:
+            self.output_tokens = (self.output_tokens or 0) + more_written
+        if cost is not None:
+            more_cost = cost - (known[3] or 0.0)
+            self.cost_usd = (self.cost_usd or 0.0) + more_cost
+            minute[3] += more_cost
 
     def _minute(self, at_ns: int) -> list[Any]:
         """The minute of `at_ns`; the latest one for what comes late."""
