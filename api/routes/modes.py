@@ -88,6 +88,7 @@ def router(services: Services) -> APIRouter:
     routes = APIRouter(prefix="/v1/modes", tags=["modes"], responses=refusals(401, 403))
     modes = services.modes
     read = Depends(require(services, Verb.READ))
+    overriding = Depends(require(services, Verb.OVERRIDE))
 
     @routes.get("", dependencies=[read], summary="What keeps agents from their full mode?")
     def list_all() -> ModesOut:
@@ -141,7 +142,7 @@ def router(services: Services) -> APIRouter:
     def set_by_hand(
         agent: Agent,
         body: ModeRequest,
-        caller: Annotated[Caller, Depends(require(services, Verb.OVERRIDE))],
+        caller: Caller = overriding,
     ) -> ModeOut:
         """Set a mode for a time, whatever the rules say; `auto` ends that. Audited."""
         mode = None if body.mode == "auto" else Mode(body.mode)

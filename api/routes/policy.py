@@ -60,10 +60,12 @@ def router(services: Services) -> APIRouter:
         """Show the rules in force; no secrets are in them."""
         return shown()
 
+    admin = Depends(require(services, Verb.ADMIN))
+
     @routes.post("/reload", responses=refusals(409, 413, 415, 422), summary="Read the policy file again")
     def reload(
-        caller: Annotated[Caller, Depends(require(services, Verb.ADMIN))],
         body: Annotated[ReloadRequest, Body()] = ReloadRequest(),  # noqa: B008 - immutable in use
+        caller: Caller = admin,
     ) -> PolicyOut:
         """Put in force what the file says now.
 
