@@ -55,8 +55,9 @@ class Served:
         """Ask; of an answer that goes on and on only the head is read."""
         given = {**(headers or {}), **({"authorization": f"Bearer {token}"} if token is not None else {})}
         with self.client.stream(method, path, headers=given, **request) as answer:
-            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-                answer.read()
+            if answer.headers.get("content-type", "").startswith("text/event-stream"):
+                return httpx.Response(answer.status_code, headers=answer.headers, request=answer.request)
+            answer.read()
             return answer
 
 

@@ -39,7 +39,30 @@ TABLE: Final[dict[tuple[str, str], Verb | Everyone]] = {
     ("POST", "/v1/check/batch"): Verb.CHECK,
     ("GET", "/v1/breakers"): Verb.READ,
     ("GET", "/v1/breakers/{breaker_id}"): Verb.READ,
+    ("GET", "/v1/breakers/watch"): Verb.CHECK,
+    ("POST", "/v1/breakers"): Verb.TRIP,
+    ("POST", "/v1/breakers/{breaker_id}/trip"): Verb.TRIP,
+    ("POST", "/v1/breakers/{breaker_id}/shadow"): Verb.TRIP,
     ("POST", "/v1/breakers/{breaker_id}/reset"): Verb.OVERRIDE,
+    ("POST", "/v1/breakers/{breaker_id}/force_open"): Verb.OVERRIDE,
+    ("POST", "/v1/breakers/{breaker_id}/force_close"): Verb.OVERRIDE,
+    ("POST", "/v1/breakers/{breaker_id}/release"): Verb.OVERRIDE,
+    ("POST", "/v1/breakers/{breaker_id}/leases"): Verb.CHECK,
+    ("POST", "/v1/leases/{lease_id}/result"): Verb.CHECK,
+    ("POST", "/v1/acks"): Verb.CHECK,
+    ("GET", "/v1/clients"): Verb.READ,
+    ("GET", "/v1/audit"): Verb.READ,
+    ("GET", "/v1/budgets"): Verb.READ,
+    ("POST", "/v1/budgets/{name}/reservations"): Verb.CHECK,
+    ("POST", "/v1/reservations/{reservation_id}/commit"): Verb.CHECK,
+    ("POST", "/v1/reservations/{reservation_id}/release"): Verb.CHECK,
+    ("POST", "/ofrep/v1/evaluate/flags"): Verb.CHECK,
+    ("POST", "/ofrep/v1/evaluate/flags/{key}"): Verb.CHECK,
+    ("GET", "/v1/modes"): Verb.READ,
+    ("GET", "/v1/modes/{agent}"): Verb.READ,
+    ("POST", "/v1/modes/{agent}"): Verb.OVERRIDE,
+    ("GET", "/v1/policy"): Verb.READ,
+    ("POST", "/v1/policy/reload"): Verb.ADMIN,
     ("GET", "/v1/alerts"): Verb.READ,
     ("GET", "/v1/alerts/{alert_id}"): Verb.READ,
     ("POST", "/v1/alerts/{alert_id}/resolve"): Verb.OVERRIDE,
@@ -49,7 +72,18 @@ TABLE: Final[dict[tuple[str, str], Verb | Everyone]] = {
     ("DELETE", "/v1/tokens/{token_id}"): Verb.ADMIN,
 }
 BODY: Final = {"session_id": "s", "calls": [{"session_id": "s"}]}
-AN_AGENT_MAY: Final = {("POST", "/v1/check"), ("POST", "/v1/check/batch")}
+AN_AGENT_MAY: Final = {
+    ("POST", "/v1/check"),
+    ("POST", "/v1/check/batch"),
+    ("POST", "/v1/breakers/{breaker_id}/leases"),
+    ("POST", "/v1/leases/{lease_id}/result"),
+    ("POST", "/v1/acks"),
+    ("POST", "/v1/budgets/{name}/reservations"),
+    ("POST", "/v1/reservations/{reservation_id}/commit"),
+    ("POST", "/v1/reservations/{reservation_id}/release"),
+    ("POST", "/ofrep/v1/evaluate/flags"),
+    ("POST", "/ofrep/v1/evaluate/flags/{key}"),
+}
 """What an agent's token may do beside looking: ask, probe, say what it has seen, reserve."""
 DECIDED: Final = ("breaker_events", "alert_events", "tokens")
 
