@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ class Served:
         given = {**(headers or {}), **({"authorization": f"Bearer {token}"} if token is not None else {})}
         with self.client.stream(method, path, headers=given, **request) as answer:
             if answer.headers.get("content-type", "").startswith("text/event-stream"):
-                return httpx.Response(answer.status_code, headers=answer.headers, request=answer.request)
+                head = httpx.Response(answer.status_code, headers=answer.headers, request=answer.request)
+                head.elapsed = timedelta(0)
+                return head
             answer.read()
             return answer
 
