@@ -3,7 +3,6 @@ from __future__ import annotations
 import tempfile
 from contextlib import closing
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,60 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from control.action import Action
-from control.actor import Actor
-from control.breakers.book import Breakers, get_breaker, list_breakers
-from control.breakers.index import BreakerIndex, Decision
-from control.breakers.record import Breaker, UnknownBreaker, breaker_id, from_json, to_json
-from control.breakers.states import TRANSITIONS, Event, IllegalTransition, State, transition
-from control.db import ControlDb
-from control.policy import Trip
-from control.scope import Scope
-from tests.control.support import STUCK, ManualClock
+from control.breakers.book import list_breakers
+from control.breakers.record import UnknownBreaker, breaker_id, from_json, to_json
+from control.breakers.states import IllegalTransition, State
+from control.breakers.verdict import Decision
+from control.scope import Asked, Scope
+from tests.control.breaker_world import PERSON, SESSION, TOOL, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-PERSON = Actor(type="person", id="on-call")
-TOOL = Scope(session="session-1", tool="fetch_page")
-SESSION = Scope(session="session-1")
-
-
-class World:
-    """Breakers over a real file, and a restart."""
-
-    def __init__(self, folder: Path, escalate_after: int = 3) -> None:
-        self.folder = folder
-        self.escalate_after = escalate_after
-        self.clock = ManualClock()
-        self.open()
-
-    def open(self) -> None:
-        self.db = ControlDb(self.folder / "control.db")
-        self.breakers = Breakers(self.db, BreakerIndex(self.escalate_after), self.clock)
-
-    def restart(self) -> None:
-        self.db.close()
-        self.open()
-
-    def trip(
-        self,
-        scope: Scope = TOOL,
-        action: Action = Action.DENY,
-        *,
-        shadow: bool = False,
-        found_ns: int | None = None,
-    ) -> Breaker | None:
-        trip = Trip(rule="r", scope=scope, action=action, shadow=shadow)
-        with self.db.transaction() as tx:
-            return self.breakers.trip(tx, trip, STUCK, self.clock() if found_ns is None else found_ns)
-
-    def ask(self, tool: str | None = "fetch_page", session: str = "session-1") -> Decision:
-        return self.breakers.index.check(session, tool).decision
-
-    def stored(self, scope: Scope = TOOL) -> Breaker:
-        with self.db.reading() as connection:
-            return get_breaker(connection, breaker_id(scope))
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
@@ -75,17 +29,8 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.db.close()
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
-def test_only_transitions_of_the_table_are_legal(state: State, event: Event) -> None:
-    if (state, event) in TRANSITIONS:
-        assert transition(state, event) is TRANSITIONS[state, event]
-    else:
-        with pytest.raises(IllegalTransition, match=f"{state.value} cannot {event.value}"):
-            transition(state, event)
-
-
 def test_an_unknown_session_is_allowed(world: World) -> None:
-    verdict = world.breakers.index.check("nobody", "fetch_page")
+    verdict = world.check(Asked(session="nobody", tool="fetch_page"))
     assert (verdict.decision, verdict.message, verdict.breaker_id) == (Decision.ALLOW, "", None)
 
 
@@ -101,14 +46,14 @@ def test_the_most_restrictive_breaker_answers(world: World) -> None:
     world.trip(TOOL, Action.DENY)
     opened = world.trip(SESSION, Action.HALT)
     assert opened is not None
-    verdict = world.breakers.index.check("session-1", "fetch_page")
+    verdict = world.check()
     assert (verdict.decision, verdict.breaker_id) == (Decision.HALT, opened.id)
     assert world.ask("other") is Decision.HALT
 
 
 def test_the_model_is_told_what_is_stuck_how_often_and_what_to_do(world: World) -> None:
     world.trip(TOOL)
-    message = world.breakers.index.check("session-1", "fetch_page").message
+    message = world.check().message
     assert "'fetch_page'" in message
     assert "6 times" in message
     assert "Do not call it again" in message
@@ -294,7 +239,7 @@ class BreakersLive(RuleBasedStateMachine):
 
     @rule(scope=SCOPES)
     def ask(self, scope: Scope) -> None:
-        self.world.ask(scope.tool, scope.session)
+        self.world.ask(scope.tool, scope.session or "")
 
     @rule()
     def expire(self) -> None:

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from control.breakers.states import TRANSITIONS, Event, IllegalTransition, State, transition
+
+# one row a state, one column an event, in the order of HEAD: what comes after, "-" is illegal
+HEAD = (
+    "trip shadow_trip escalate latch cool_down probe_ok probe_failed reset expire "
+    "force_open force_close release resume shadow"
+)
+GRID = """
+closed        open shadow -           -    -         -      -    -      -      forced_open forced_closed -      -    shadow
+open          -    -      open        open half_open -      -    closed closed forced_open forced_closed -      -    shadow
+half_open     open -      -           -    -         closed open closed closed forced_open forced_closed -      -    shadow
+forced_open   -    -      forced_open -    -         -      -    -      closed forced_open forced_closed closed open -
+forced_closed -    -      -           -    -         -      -    -      closed forced_open forced_closed closed open -
+shadow        open -      -           -    -         -      -    closed closed forced_open forced_closed -      -    -
+"""
+EXPECTED = {
+    (State(row[0]), Event(event)): None if after == "-" else State(after)
+    for row in (line.split() for line in GRID.strip().splitlines())
+    for event, after in zip(HEAD.split(), row[1:], strict=True)
+}
+
+
+def test_the_table_of_this_test_names_every_pair() -> None:
+    assert set(EXPECTED) == set(product(State, Event))
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
+def test_only_transitions_of_the_table_are_legal(state: State, event: Event) -> None:
+    after = EXPECTED[state, event]
+    assert TRANSITIONS.get((state, event)) is after
+    if after is not None:
+        assert transition(state, event) is after
+    else:
+        with pytest.raises(IllegalTransition, match=f"{state.value} cannot {event.value}") as raised:
+            transition(state, event)
+        assert (raised.value.state, raised.value.event) == (state, event)
+
+
+def test_every_state_can_be_left_and_reached() -> None:
+    assert {before for before, _ in TRANSITIONS} == set(State)
+    assert set(TRANSITIONS.values()) == set(State)
