@@ -16,8 +16,8 @@ from api.revisions import revision_of
 from api.routes.access import person, refusals, require
 from control.action import Action
 from control.breakers.byhand import ForbiddenActor
-from control.breakers.record import StaleRevision, UnknownBreaker
-from control.breakers.states import Event, IllegalTransition
+from control.breakers.record import StaleRevision, UnknownBreaker, breaker_id
+from control.breakers.states import Event, IllegalTransition, State
 from control.breakers.store import fetch
 
 if TYPE_CHECKING:
@@ -282,16 +282,17 @@ class _Changing:
 
     def _confirm(self, tx: Transaction, event: Event, target: str | Scope, caller: Caller) -> None:
         """Compare what is to be changed with what the token allows. Raises `api.auth.Denied`."""
-        scope: Scope | None
-        if isinstance(target, str):
-            before = fetch(tx, target)
-            scope = None if before is None else before.scope
-        else:
+        before = fetch(tx, target if isinstance(target, str) else breaker_id(target))
+        if not isinstance(target, str):
             scope = target
-        if scope is None:
+        elif before is not None:
+            scope = before.scope
+        else:
             return
         caller.confirm(service=scope.service, agent=scope.agent, session=scope.session)
         if not scope.of_one_run:
             caller.need(Verb.OVERRIDE, "the breaker is over more than one session or run")
+        if event is Event.SHADOW and before is not None and before.state not in (State.CLOSED, State.SHADOW):
+            caller.need(Verb.OVERRIDE, "the breaker would let calls through again")
         if event not in (Event.TRIP, Event.SHADOW):
             caller.need(Verb.OVERRIDE)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -209,12 +210,17 @@ def test_a_refusal_at_a_route_with_an_id_is_audited_by_the_route(plane: Served) 
 
 
 def test_tokens_of_the_database_let_it_listen_to_others(tmp_path: Path) -> None:
-    where = {"spool_path": tmp_path / "spool.db", "control_path": tmp_path / "control.db", "host": "0.0.0.0"}
+    options = partial(
+        ControlOptions,
+        spool_path=tmp_path / "spool.db",
+        control_path=tmp_path / "control.db",
+        host="0.0.0.0",
+    )
     with pytest.raises(ValueError, match="set tokens"):
-        ControlOptions(**where)
+        options()
     with closing(ControlDb(tmp_path / "control.db")) as db:
         TokenBook(db, ManualClock()).create(Wanted(name="boss", verbs=frozenset({Verb.ADMIN})), ADA)
-    ControlOptions(**where)
+    options()
 
 
 def test_receivers_follow_the_tokens(tmp_path: Path) -> None:

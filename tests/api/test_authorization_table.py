@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from enum import Enum
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -24,10 +23,12 @@ class Everyone(Enum):
 
     NOBODY_ASKED = "no token"
     ANY_TOKEN = "any token"
+    SIGNED_LINK = "a signed link"
 
 
 FREE: Final = Everyone.NOBODY_ASKED
 KNOWN: Final = Everyone.ANY_TOKEN
+LINK: Final = Everyone.SIGNED_LINK
 
 TABLE: Final[dict[tuple[str, str], Verb | Everyone]] = {
     ("GET", "/healthz"): FREE,
@@ -66,6 +67,14 @@ TABLE: Final[dict[tuple[str, str], Verb | Everyone]] = {
     ("GET", "/v1/alerts"): Verb.READ,
     ("GET", "/v1/alerts/{alert_id}"): Verb.READ,
     ("POST", "/v1/alerts/{alert_id}/resolve"): Verb.OVERRIDE,
+    ("POST", "/v1/alerts/{alert_id}/ack"): Verb.OVERRIDE,
+    ("GET", "/v1/silences"): Verb.READ,
+    ("GET", "/v1/silences/{silence_id}"): Verb.READ,
+    ("POST", "/v1/silences"): Verb.OVERRIDE,
+    ("PUT", "/v1/silences/{silence_id}"): Verb.OVERRIDE,
+    ("DELETE", "/v1/silences/{silence_id}"): Verb.OVERRIDE,
+    ("GET", "/stop"): LINK,
+    ("POST", "/stop"): LINK,
     ("GET", "/v1/findings"): Verb.READ,
     ("GET", "/v1/tokens"): Verb.ADMIN,
     ("POST", "/v1/tokens"): Verb.ADMIN,
@@ -123,7 +132,7 @@ def test_a_route_lets_only_its_verb_in(
     got = {}
     for name in (None, *secrets):
         token = None if name is None else secrets[name]
-        answer = plane.ask(method, at(path), token, json=BODY if method == "POST" else None)
+        answer = plane.ask(method, at(path), token, json=BODY if method in {"POST", "PUT"} else None)
         got[name] = answer.status_code
         if answer.status_code == 401:
             assert answer.headers["www-authenticate"] == "Bearer"
@@ -131,6 +140,9 @@ def test_a_route_lets_only_its_verb_in(
     nobody = {None, "revoked", "expired", "unknown"}
     if needed is FREE:
         assert let_in == set(got)
+    elif needed is LINK:
+        assert set(got.values()) == {403}
+        return
     elif needed is KNOWN:
         assert let_in == set(got) - nobody
     else:
@@ -142,10 +154,10 @@ def test_a_route_lets_only_its_verb_in(
     assert max(got.values()) < 500 or path == "/readyz"
 
 
-def test_an_agent_can_change_nothing(plane: Served, secrets: dict[str, str], tmp_path: Path) -> None:
-    del tmp_path
+def test_an_agent_can_change_nothing(plane: Served, secrets: dict[str, str]) -> None:
     before = decided(plane)
     changes = {(method, path) for method, path in TABLE if method != "GET"}
+    assert len(changes) > len(AN_AGENT_MAY)
     let_in = {
         (method, path)
         for method, path in changes
@@ -167,6 +179,32 @@ def test_a_restricted_token_is_let_in_only_where_the_restriction_is_compared(pla
             assert "restricted: services shop-*" in refused.json()["detail"]
     assert plane.ask("GET", "/v1/findings", token).status_code == 403
     assert plane.ask("GET", "/v1/whoami", token).json()["only"]["services"] == ["shop-*"]
+
+
+def test_what_trips_cannot_close_and_stops_no_more_than_one_run(
+    plane: Served, secrets: dict[str, str]
+) -> None:
+    one = {"session": "run-away", "tool": "fetch_page"}
+    many = {"service": "shop"}
+    trip = {"do": "trip", "reason": "it loops"}
+
+    def change(token: str, what: str, **body: object) -> int:
+        path = f"/v1/breakers/{what}" if what else "/v1/breakers"
+        return plane.ask("POST", path, secrets[token], json={"reason": "why", **body}).status_code
+
+    assert change("trip", "", scope=many, **trip) == 403
+    opened = plane.ask("POST", "/v1/breakers", secrets["trip"], json={"scope": one, **trip})
+    assert opened.status_code == 200, opened.text
+    breaker = opened.json()["id"]
+    assert change("trip", "", scope=one, do="shadow") == 403
+    for what in ("shadow", "reset", "force_close", "force_open", "release"):
+        assert change("trip", f"{breaker}/{what}", ttl_s=60) == 403
+    assert plane.ask("GET", f"/v1/breakers/{breaker}", secrets["read"]).json()["state"] == "open"
+    assert change("override", f"{breaker}/reset") == 200
+    assert change("trip", f"{breaker}/shadow", ttl_s=60) == 200
+    assert change("everything", "", scope=many, **trip) == 200
+    wide = plane.ask("GET", "/v1/breakers?state=open", secrets["read"]).json()["breakers"]
+    assert [change("override", f"{each['id']}/force_close", ttl_s=60) for each in wide] == [200]
 
 
 def decided(plane: Served) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import httpx
 import pytest
@@ -33,7 +33,9 @@ from tests.api.serving import Served, served
 from tests.control.support import STUCK, Spool, another
 
 if TYPE_CHECKING:
-    from schemathesis import Case
+    from schemathesis import Case as AnyCase
+
+    Case: TypeAlias = AnyCase[Any]
 
 CHECKS: Final = [
     not_a_server_error,
@@ -83,7 +85,8 @@ def document(plane: Served) -> Any:  # noqa: ANN401 - JSON
 def operations(plane: Served) -> list[Any]:
     schema = schemathesis.openapi.from_dict(document(plane))
     schema.config.update(base_url=str(plane.client.base_url))
-    return [result.ok() for result in schema.get_all_operations()]
+    found: list[Any] = list(schema.get_all_operations())
+    return [result.ok() for result in found]
 
 
 def send(plane: Served, case: Case) -> httpx.Response:
