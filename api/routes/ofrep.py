@@ -89,7 +89,7 @@ class FlagList(BaseModel):
 def router(services: Services) -> APIRouter:
     """Make the routes."""
     routes = APIRouter(
-        prefix="/ofrep/v1/evaluate/flags", tags=["flags"], responses=refusals(401, 403, 413, 415, 503)
+        prefix="/ofrep/v1/evaluate/flags", tags=["flags"], responses=refusals(401, 403, 413, 415, 422, 503)
     )
     caller = Depends(require(services, Verb.CHECK, restricted=True))
     evaluated = Flags(services.control.breakers.index, services.modes.now)

@@ -18,11 +18,12 @@ from control.dead_calls import DeadCalls
 from control.modes import Modes
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.policy import Policy, Rule
+from control.stop_link import StopLinks
 from control.tokens import TokenBook
 from tests.control.support import SECRET, ManualClock, Parts, Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from fastapi import FastAPI
@@ -56,7 +57,8 @@ class Api:
         return self.ask("POST", "/v1/check", json=call).json()
 
 
-def _api(folder: Path, authority: Authority) -> Iterator[Api]:
+def api_of(folder: Path, authority: Authority) -> Generator[Api]:
+    """Make an app with an empty control plane of its own."""
     clock = ManualClock()
     spool = Spool(folder / "spool.db", clock)
     hook = Webhook(WebhookConfig(name="hook", url="http://127.0.0.1:1/", secrets=(SECRET,)))
@@ -72,6 +74,7 @@ def _api(folder: Path, authority: Authority) -> Iterator[Api]:
             following=following(parts.control, clock),
             budgets=Budgets(parts.db, clock, lambda: parts.control.policies.current.budgets),
             dead_calls=DeadCalls(),
+            stop_links=StopLinks(b"k" * 32, "http://recloser", clock),
             registry=parts.registry,
             now_ns=clock,
             probes={"control": lambda: parts.control.waiting_for},
@@ -82,9 +85,9 @@ def _api(folder: Path, authority: Authority) -> Iterator[Api]:
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    yield from _api(tmp_path, Authority())
+    yield from api_of(tmp_path, Authority())
 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Api]:
-    yield from _api(tmp_path, Authority(TOKENS))
+    yield from api_of(tmp_path, Authority(TOKENS))

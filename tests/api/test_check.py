@@ -8,12 +8,20 @@ import pytest
 from api.app import create_app
 from api.bodies import MAX_BODY_BYTES
 from api.shortcut import CheckShortcut
+from control.actor import Actor
+from control.breakers.states import Event
+from control.facts import Fact
+from control.policy import CheckSettings
+from control.scope import Scope
+from detectors.signature import call_of
 from tests.control.support import STUCK
 
 if TYPE_CHECKING:
     import httpx
 
     from tests.api.conftest import Api
+
+SOMEBODY = Actor(type="person", id="somebody")
 
 
 def stuck(api: Api) -> str:
@@ -124,6 +132,64 @@ def test_other_methods_are_refused(api: Api) -> None:
 def test_checks_are_counted(api: Api) -> None:
     api.check(session_id="a")
     assert api.parts.registry.get_sample_value("recloser_checks_total", {"decision": "allow"}) == 1
+
+
+def arguments_breaker(api: Api) -> str:
+    signature = call_of("fetch_page", {"url": "x"}).signature
+    scope = Scope(session="a", tool="fetch_page", args=f"{signature:016x}")
+    return api.parts.control.breakers.act(scope, Event.TRIP, SOMEBODY, "stuck").id
+
+
+@pytest.mark.parametrize("arguments", [{"url": "x"}, {"url": "x", "request_id": "7"}, '{"url": "x"}'])
+def test_a_breaker_over_arguments_refuses_those_however_they_are_written(api: Api, arguments: object) -> None:
+    key = arguments_breaker(api)
+    refused = api.check(session_id="a", tool="fetch_page", arguments=arguments)
+    assert (refused["decision"], refused["breaker_id"]) == ("deny", key)
+    assert api.check(session_id="a", tool="fetch_page", arguments={"url": "y"})["decision"] == "allow"
+    assert api.check(session_id="a", tool="fetch_page")["decision"] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("scope", "call"),
+    [
+        (Scope(service="shop"), {"service": "shop"}),
+        (Scope(agent="buyer"), {"agent": "buyer"}),
+        (Scope(agent="buyer@2"), {"agent": "buyer", "agent_version": "2"}),
+        (Scope(run="r"), {"run_id": "r"}),
+        (Scope(model="m"), {"model": "m"}),
+        (Scope(tool="t"), {"tool": "t"}),
+    ],
+    ids=str,
+)
+def test_each_part_of_a_call_is_looked_at(api: Api, scope: Scope, call: dict[str, str]) -> None:
+    api.parts.control.breakers.act(scope, Event.TRIP, SOMEBODY, "stuck")
+    assert api.check(session_id="s", **call)["decision"] == "deny"
+    assert api.check(session_id="s", **dict.fromkeys(call, "other"))["decision"] == "allow"
+    assert api.check(session_id="s")["decision"] == "allow"
+
+
+def test_a_call_that_is_known_to_be_dead_is_refused_where_the_policy_says_so(api: Api) -> None:
+    call = {"session_id": "s", "tool": "fetch_page", "arguments": {"url": "x"}}
+    signature = f"{call_of('fetch_page', {'url': 'x'}).signature:016x}"
+    told = {
+        "service": "shop", "tool": "fetch_page", "signature": signature, "nature": "structural",
+        "error_class": "not_found", "error": "404 no such page",
+    }  # fmt: skip
+    api.services.dead_calls.take(None, Fact(1, "failed", "s", told, 0))
+    assert api.check(**call)["decision"] == "allow"
+    holder = api.parts.control.policies
+    holder.current = replace(holder.current, check=CheckSettings(known_dead_calls=True))
+    refused = api.check(**call)
+    assert (refused["decision"], refused["strength"], refused["reason"], refused["breaker_id"]) == (
+        "deny",
+        "replan",
+        "known_dead_call",
+        None,
+    )
+    assert "404 no such page" in refused["message"]
+    assert api.check(**{**call, "arguments": {"url": "y"}})["decision"] == "allow"
+    api.services.dead_calls.take(None, Fact(2, "changed", "s", {}, 0))
+    assert api.check(**call)["decision"] == "allow"
 
 
 def assert_refused(response: httpx.Response, status: int, code: str) -> None:

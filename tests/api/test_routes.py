@@ -59,6 +59,41 @@ def test_breakers_are_listed_by_session_and_page(api: Api) -> None:
     assert (page["revision"], rest["next_before"]) == (3, None)
 
 
+def test_a_list_is_unchanged_until_something_changes(api: Api) -> None:
+    stuck(api)
+    listed = api.ask("GET", "/v1/breakers")
+    assert (listed.headers["etag"], listed.headers["cache-control"]) == (
+        '"rev-1"',
+        "max-age=1, stale-if-error=60",
+    )
+    for headers, query in (({"if-none-match": '"rev-1"'}, {}), ({}, {"since": 1})):
+        same = api.ask("GET", "/v1/breakers", headers=headers, params=query)
+        assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", '"rev-1"')
+    api.spool.add(another(1, session_id="s1"))
+    api.parts.decide_all()
+    assert api.ask("GET", "/v1/breakers", headers={"if-none-match": '"rev-1"'}).status_code == 200
+    assert api.ask("GET", "/v1/breakers", params={"since": 1}).status_code == 200
+
+
+def test_breakers_are_found_by_scope(api: Api) -> None:
+    breaker_id = stuck(api)
+
+    def found(**query: str) -> list[str]:
+        answer = api.ask("GET", "/v1/breakers", params=query)
+        return [breaker["id"] for breaker in answer.json()["breakers"]]
+
+    assert found(scope="session:session-1,tool:fetch_page") == [breaker_id]
+    assert found(scope="session:session-1") == []
+    assert found(scope="session:session-1,tool:fetch_page,agent:buyer@2", match="covers") == [breaker_id]
+    assert found(scope="session:other", match="covers") == []
+    assert found(active="true") == [breaker_id]
+    api.ask("POST", f"/v1/breakers/{breaker_id}/reset", json={"reason": "over"})
+    assert found(active="true") == []
+    assert found(scope="session:session-1,tool:fetch_page") == [breaker_id]
+    for wrong in ("session", "session:", "colour:red", "session:a,session:b", "args:x"):
+        assert api.ask("GET", "/v1/breakers", params={"scope": wrong}).status_code == 422
+
+
 def test_a_reset_lets_calls_through_at_once_and_says_who(api: Api) -> None:
     breaker_id = stuck(api)
     shown = api.ask("POST", f"/v1/breakers/{breaker_id}/reset", json={"reason": "the page is back"}).json()

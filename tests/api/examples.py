@@ -1,0 +1,130 @@
+"""What must be there before the documented example of a route can be asked for, and the example itself.
+
+A path's parameters are filled by name: `PREPARED` makes the thing and returns its id. A route that needs
+another state has an entry of its own in `BEFORE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from api.reload import PolicyPlace
+from control.actor import Actor
+from control.breakers.states import Event
+from control.policy import BudgetRule, Per, Unit
+from control.scope import Scope
+from control.tokens import Wanted
+from control.verbs import Verb
+from tests.control.support import another
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Api
+
+SOMEBODY: Final = Actor(type="person", id="somebody")
+NUMBERS: Final = count(1)
+"""Things get names of their own, so that all examples can be asked of one app."""
+STRUCTURE: Final = "application/json"
+
+
+def open_breaker(api: Api) -> str:
+    scope = Scope(session=f"chat-{next(NUMBERS)}", tool="fetch_page")
+    return api.parts.control.breakers.act(scope, Event.TRIP, SOMEBODY, "stuck").id
+
+
+def held_breaker(api: Api) -> str:
+    key = open_breaker(api)
+    api.parts.control.breakers.act(key, Event.FORCE_OPEN, SOMEBODY, "held")
+    return key
+
+
+def half_open_breaker(api: Api) -> str:
+    scope = Scope(service="shop", tool=f"tool-{next(NUMBERS)}")
+    breaker = api.parts.control.breakers.act(scope, Event.TRIP, SOMEBODY, "down", ttl_s=60)
+    api.parts.clock.advance(61)
+    api.parts.control.breakers.tick()
+    return breaker.id
+
+
+def closed_breaker(api: Api) -> str:
+    key = open_breaker(api)
+    api.parts.control.breakers.act(key, Event.RESET, SOMEBODY, "over")
+    return key
+
+
+def lease(api: Api) -> str:
+    granted = api.parts.control.breakers.grant_lease(half_open_breaker(api), "buyer-1")
+    assert granted is not None
+    return granted.id
+
+
+def alert(api: Api) -> str:
+    number = next(NUMBERS)
+    finding = another(number, session_id=f"stuck-{number}")
+    api.spool.add(finding)
+    api.parts.decide_all()
+    return f"al_{finding.id}"
+
+
+def budget(api: Api) -> str:
+    rule = BudgetRule(name="calls", per=Per.SESSION, unit=Unit.CALLS, limit=1e6)
+    holder = api.parts.control.policies
+    holder.current = replace(holder.current, budgets=(rule,))
+    return rule.name
+
+
+def reservation(api: Api) -> str:
+    got = api.services.budgets.reserve(budget(api), {"session": "chat-17"}, 2)
+    return str(getattr(got, "id", ""))
+
+
+def token(api: Api) -> str:
+    wanted = [Wanted(name=f"token-{next(NUMBERS)}", verbs=frozenset(Verb)) for _ in range(2)]
+    first, _ = [api.services.tokens.create(each, SOMEBODY)[0].id for each in wanted]
+    return first
+
+
+def policy_file(api: Api) -> str:
+    path = api.parts.db.path.with_name("policy.toml")
+    path.write_text("[breaker]\nbase_open_s = 30\n", encoding="utf-8")
+    api.services.policy.place = PolicyPlace(path=path)
+    return ""
+
+
+PREPARED: Final[Mapping[str, Callable[[Api], str]]] = {
+    "breaker_id": open_breaker,
+    "alert_id": alert,
+    "lease_id": lease,
+    "reservation_id": reservation,
+    "token_id": token,
+    "name": budget,
+    "key": lambda _api: "allow.fetch_page",
+    "agent": lambda _api: "buyer",
+}
+BEFORE: Final[Mapping[tuple[str, str], Callable[[Api], str]]] = {
+    ("POST", "/v1/breakers/{breaker_id}/trip"): closed_breaker,
+    ("POST", "/v1/breakers/{breaker_id}/release"): held_breaker,
+    ("POST", "/v1/breakers/{breaker_id}/leases"): half_open_breaker,
+    ("POST", "/v1/tokens"): token,
+    ("POST", "/v1/policy/reload"): policy_file,
+}
+
+
+def example_of(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """Return the documented body of a request; None when it has none. Fails when it has no example."""
+    if "requestBody" not in operation:
+        return None
+    content = operation["requestBody"]["content"][STRUCTURE]
+    if "example" in content:
+        return content["example"]
+    schema = content["schema"]
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if "examples" in schema:
+        return schema["examples"][0]
+    required = schema.get("required", [])
+    missing = [name for name in required if "examples" not in schema["properties"][name]]
+    assert not missing, f"no example for {missing} of {schema.get('title')}"
+    return {name: schema["properties"][name]["examples"][0] for name in required}
