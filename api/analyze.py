@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TextIO
@@ -25,7 +25,9 @@ from collector.batch import Batch
 from collector.consumer import Rejected
 from collector.receivers.files import Body, read_files
 from collector.step import Step, StepAmended, StepEvent, StepSeen
+from detectors.notes_book import NotesBook
 from detectors.protocol import Finding, Severity
+from detectors.reading import Lens
 
 FOUND: Final = 1
 BAD_INPUT: Final = 2
@@ -99,13 +101,24 @@ def finding_row(finding: Finding) -> dict[str, object]:
 
 
 class Analysis:
-    """Bodies in; steps (those of `keep_steps` only: they are many) and findings out, in engine order."""
+    """Bodies in; steps (those of `keep_steps` only: they are many) and findings out, in engine order.
 
-    def __init__(self, settings: Settings, problems: Problems, *, keep_steps: bool = False) -> None:
+    With `notes`, which makes the book, all sessions are noted, too.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        problems: Problems,
+        *,
+        keep_steps: bool = False,
+        notes: Callable[[Lens], NotesBook] | None = None,
+    ) -> None:
         self._decode = build_decode(settings)
         self._reader = build_offline_reader(settings)
         self._engine = build_engine(settings)
         self._judge = Judge(self._engine, self._trouble)
+        self.notes = notes(self._engine.lens) if notes is not None else None
         self._problems = problems
         self._troubles: set[str] = set()
         self._keep = keep_steps
@@ -116,12 +129,23 @@ class Analysis:
 
     def feed(self, bodies: Iterable[Body]) -> Iterator[Finding]:
         """Analyze all bodies as one stream; yield each finding, again when kind or severity changes."""
+        for events in self._read(bodies):
+            yield from self._judged(events)
+
+    def events(self, bodies: Iterable[Body]) -> Iterator[StepEvent]:
+        """Read all bodies as one stream, and judge nothing."""
+        for events in self._read(bodies):
+            yield from events
+
+    def _read(self, bodies: Iterable[Body]) -> Iterator[Sequence[StepEvent]]:
         for group in groups(bodies):
             self.bodies += len(group)
             for batch in self._batches(group):
-                yield from self._judged(self._reader.push(batch, 0))
+                yield self._reader.push(batch, 0)
             self._engine.forget_changes()
-        yield from self._judged(self._reader.drain())
+            if self.notes is not None:
+                self.notes.forget_changes()
+        yield self._reader.drain()
 
     def _batches(self, group: Sequence[Body]) -> Iterator[Batch]:
         """What a group holds: decoded together, or, when anything in it is bad, one by one to say what."""
@@ -158,7 +182,11 @@ class Analysis:
                 self.step_count += 1
             if self._keep and isinstance(event, StepSeen | StepAmended):
                 self.steps[event.step.step_id] = event.step
+            if self.notes is not None:
+                self.notes.apply(event)
             for finding, _ in self._judge.apply(event):
+                if self.notes is not None:
+                    self.notes.found(finding)
                 before = self.latest.get(finding.id)
                 self.latest[finding.id] = finding
                 if before is None or (before.kind, before.severity) != (finding.kind, finding.severity):

@@ -250,7 +250,7 @@ class Replay:
 
     def __init__(self, proposal: Proposal, since_ns: int, prices: Prices) -> None:
         def price(step: Step) -> float | None:
-            return _price(step, prices)
+            return price_of(step, prices)
 
         self._since_ns = since_ns
         self.troubles = self.steps = self.warm_up_steps = self.amended = 0
@@ -307,7 +307,7 @@ def run(client: StoreClient, proposal: Proposal, read: Span, prices: Prices, ter
     """Show what is stored to both engines and compare. Raises `Unavailable` or `Rejected`."""
     history = History(client, read.warm_ns, read.until_ns)
     replay = Replay(proposal, read.since_ns, prices)
-    for event in _watched(history.events(), history.count(), terminal):
+    for event in watched(history.events(), history.count(), terminal):
         replay.apply(event)
     near = History(client, read.warm_ns, read.until_ns + _DAY_NS)
     current, proposed = replay.current, replay.proposed
@@ -353,7 +353,7 @@ def _reproduced(stored: Iterator[StoredFinding], sayings: Sayings, read: Span) -
     return Reproduced(count, again, differing, earlier, tuple(missing), extra)
 
 
-def _price(step: Step, prices: Prices) -> float | None:
+def price_of(step: Step, prices: Prices) -> float | None:
     """US dollars of a model call: what was recorded, else what the table says."""
     if step.cost_usd is not None:
         return step.cost_usd
@@ -361,7 +361,7 @@ def _price(step: Step, prices: Prices) -> float | None:
     return prices.usd(step.model or "", usage.input_tokens or 0, usage.output_tokens or 0, 1)
 
 
-def _watched(events: Iterator[StepEvent], total: int, terminal: Console) -> Iterator[StepEvent]:
+def watched(events: Iterator[StepEvent], total: int, terminal: Console) -> Iterator[StepEvent]:
     """The events, with a bar on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:

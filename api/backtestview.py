@@ -15,6 +15,7 @@ from rich.text import Text
 from api import shown
 from api.backtest import Backtest, Side
 from api.backtesting import Change, Difference, Said
+from api.policyview import rule_keys
 from api.printable import printable
 from api.stopping import GOOD_RUN, Ending, Run, Spared, Stop
 from api.window import from_ns
@@ -301,7 +302,7 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    return dataclasses.asdict(rule) | {"kinds": sorted(rule.kinds)}
+    return rule_keys(rule).model_dump(mode="json")
 
 
 def _stop(stop: Stop) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def keys_of(policy: Policy) -> FileKeys:
     """Write a policy as the keys of a file; compiled again, they make an equal policy."""
     breaker: Any = asdict(policy.breakers)
     return FileKeys(
-        rule=tuple(map(_rule, policy.rules)),
+        rule=tuple(map(rule_keys, policy.rules)),
         threshold=tuple(map(_threshold, policy.thresholds)),
         budget=tuple(map(_budget, policy.budgets)),
         mode=tuple(map(_mode, policy.modes)),
@@ -32,7 +32,8 @@ def keys_of(policy: Policy) -> FileKeys:
     )
 
 
-def _rule(rule: Rule) -> RuleKeys:
+def rule_keys(rule: Rule) -> RuleKeys:
+    """Write one rule as the keys of a file."""
     trip = None
     if rule.reach is not None:
         trip = TripKeys(
