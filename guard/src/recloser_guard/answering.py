@@ -15,6 +15,7 @@ from recloser_guard.record import HALF_OPEN, Breaker
 from recloser_guard.transport import Answer, Forbidden, Unreachable
 
 _PROBE_S = 30.0
+_NO_SESSION = "-"  # a question names one; this is none that a breaker could be over
 _BEING_TRIED = (
     "Stopped by Recloser: this was failing and is being tried again with single calls, of which this is none."
     " Go on with something else, or try again later."
@@ -154,9 +155,15 @@ class Answering:
     def _asked(self, call: Call, args: Any, *, critical: bool | None) -> Decision:
         """Ask the sidecar: only it knows the signatures of arguments. It counts its refusals itself."""
         said = {
-            "session_id": call.session, "run_id": call.run, "tool": call.tool, "agent": call.agent,
-            "service": call.service, "model": call.model, "arguments": args,
-        }  # fmt: skip
+            "session_id": call.session or _NO_SESSION,
+            "run_id": call.run,
+            "tool": call.tool,
+            "arguments": args,
+            "service": call.service,
+            "agent": call.agent,
+            "model": call.model,
+            "client": self._client(),
+        }
         if call.agent_at_version is not None and call.agent is not None:
             said["agent_version"] = call.agent_at_version[len(call.agent) + 1 :]
         try:

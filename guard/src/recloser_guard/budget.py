@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ class Reservation:
     """
 
     def __init__(self, guard: Guard, name: str, amount: float, call: Mapping[str, Any]) -> None:
-        if amount < 0:
-            raise GuardError(f"amount: must not be negative: {amount}")
+        if not amount > 0:
+            raise GuardError(f"amount: must be above 0: {amount}")
         self._guard = guard
         self._name = name
         self._amount = amount
@@ -50,12 +51,12 @@ class Reservation:
             if not self.decision:
                 raise BudgetExceeded(self.decision) from None
             return self
-        if answer.status in (200, 201) and answer.body.get("granted", True):
+        if answer.status == http.client.CREATED:
             self.decision = Decision(ALLOW, "reserved")
             self.id = str(answer.body["id"])
             return self
-        if answer.status in (200, 201, 409):
-            self.decision = self._refused(answer.body)
+        if answer.status == http.client.CONFLICT:
+            self.decision = Decision(DENY, "budget", _out_of(self._name), strength=DENY)
             raise BudgetExceeded(self.decision)
         raise GuardError(f"budget {self._name}: {answer.status} {str(answer.body)[:300]}")
 
@@ -83,16 +84,6 @@ class Reservation:
         trace: TracebackType | None,
     ) -> None:
         self.__exit__(kind, error, trace)
-
-    def _refused(self, body: Mapping[str, Any]) -> Decision:
-        retry_after = body.get("retry_after_s")
-        return Decision(
-            DENY,
-            "budget",
-            message_for_model=str(body.get("message") or _out_of(self._name)),
-            strength="deny",
-            retry_after=None if retry_after is None else float(retry_after),
-        )
 
 
 def _out_of(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,12 @@ class Feed:
         self._promised = 0
         self.known = True
         self.refetch = False
+
+    def compare(self, etag: str | None) -> None:
+        """Compare the tag of an answer that says "nothing new"; a lower revision is that of another file."""
+        found = re.search(r"rev-(\d+)", etag or "")
+        if found is not None and int(found.group(1)) < self.index.revision:
+            self.refetch = True
 
     def _upsert(self, data: Mapping[str, Any]) -> bool:
         self._expect_snapshot()

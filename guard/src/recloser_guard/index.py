@@ -213,7 +213,7 @@ def _places(breaker: Breaker) -> list[tuple[tuple[int, ...], Any]]:
 
 
 def _key(parts: tuple[int, ...], scope: tuple[str | None, ...]) -> Any:
-    values = tuple(scope[part] for part in parts)
+    values = tuple(scope[AGENT if part == _VERSIONED else part] for part in parts)
     return values[0] if len(values) == 1 else values
 
 

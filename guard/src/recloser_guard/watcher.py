@@ -6,8 +6,7 @@ import http.client
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 from urllib.parse import quote
 
 from recloser_guard.backoff import Backoff
@@ -22,7 +21,6 @@ _LOG = logging.getLogger("recloser_guard")
 _SAVE_EVERY_S = 1.0
 _TICK_S = 1.0
 _MAX_RETRY_AFTER_S = 60.0
-_MAX_PAGES = 1000
 
 
 class Pace(NamedTuple):
@@ -71,7 +69,6 @@ class Watcher:
         self._clock = clock
         self._closing = threading.Event()
         self._stream: Stream | None = None
-        self._etag: str | None = None
         self._stream_again_at = 0.0
         self._followed = False
         self._unsaved = False
@@ -183,7 +180,8 @@ class Watcher:
     def _poll(self) -> None:
         wait = int(self._pace.poll_wait)
         asked_at = self._clock()
-        changed = self._fetch(f"&wait={wait}&since={self._feed.index.revision}" if self._feed.known else "")
+        known = self._feed.known and not self._feed.refetch
+        changed = self._fetch(f"&wait={wait}&since={self._feed.index.revision}" if known else "")
         self._health.contact("polling")
         self._alive()
         if not changed and self._clock() - asked_at < self._pace.poll_pause:
@@ -193,24 +191,16 @@ class Watcher:
         """Get the whole list; tell whether it is another one than is known."""
         self._health.count("refetches")
         timeout = self._pace.connect + (self._pace.poll_wait if wait else 0.0)
-        known = self._feed.known and not self._feed.refetch and self._etag is not None
+        known = self._feed.known and not self._feed.refetch
         headers = {"if-none-match": f'"rev-{self._feed.index.revision}"'} if known else {}
-        listed: list[Mapping[str, Any]] = []
-        revision, before = 0, ""
-        for _ in range(_MAX_PAGES):
-            path = f"/v1/breakers?limit=1000{before}{wait}"
-            answer = self._transport.ask("GET", path, timeout=timeout, headers=headers)
-            if answer.status == http.client.NOT_MODIFIED:
-                return False
-            if answer.status != http.client.OK:
-                raise Unreachable(f"GET {path}: {answer.status} {str(answer.body)[:200]}")
-            listed += answer.body["breakers"]
-            if not before:
-                revision, self._etag = int(answer.body["revision"]), answer.etag
-            if answer.body.get("next_before") is None:
-                break
-            before, headers, wait = f"&before={int(answer.body['next_before'])}", {}, ""
-        self._feed.replace([one for one in listed if one.get("state") != "closed"], revision)
+        path = f"/v1/breakers?active=true{wait}"
+        answer = self._transport.ask("GET", path, timeout=timeout, headers=headers)
+        if answer.status == http.client.NOT_MODIFIED:
+            self._feed.compare(answer.etag)
+            return False
+        if answer.status != http.client.OK:
+            raise Unreachable(f"GET {path}: {answer.status} {str(answer.body)[:200]}")
+        self._feed.replace(answer.body["breakers"], int(answer.body["revision"]))
         self._changed()
         return True
 

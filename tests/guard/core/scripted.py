@@ -62,6 +62,7 @@ class Scripted:
         self.streams: list[Callable[[Stream], None]] = []
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
         self.opened = 0
+        self.etag: str | None = None  # of answers that have no body
         self.ended = threading.Event()
         scripted = self
 
@@ -89,6 +90,8 @@ class Scripted:
                 self.send_header("content-length", str(len(text)))
                 if isinstance(content, dict) and "revision" in content:
                     self.send_header("etag", f'"rev-{content["revision"]}"')
+                elif scripted.etag is not None:
+                    self.send_header("etag", scripted.etag)
                 self.end_headers()
                 self.wfile.write(text)
 

@@ -178,7 +178,7 @@ class Silence(unittest.TestCase):
     def test_the_last_known_state_is_kept_and_its_age_counts(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             with guarding(breaker(session="s", action="halt"), cache=folder, token="secret") as (
-                guard,
+                _,
                 sidecar,
             ):
                 url = sidecar.url
@@ -227,7 +227,7 @@ class Questions(unittest.TestCase):
             )
             assert (decision.message_for_model, decision.retry_after) == ("Not this one.", 2.5)
             (body,) = sidecar.bodies("POST", "/v1/check")
-            assert body == {"session_id": "s", "tool": "t", "arguments": {"q": 1}}
+            assert body == {"session_id": "s", "tool": "t", "arguments": {"q": 1}, "client": guard.client}
 
     def test_a_caller_may_ask_about_each_call(self) -> None:
         with guarding(service="shop", agent="buyer", agent_version="2", ask_server=True) as (guard, sidecar):

@@ -116,7 +116,7 @@ class TheStream(unittest.TestCase):
                 assert sidecar.opened == 2
 
     def test_a_proxy_that_holds_the_stream_back_is_polled(self) -> None:
-        state: dict[str, Any] = {"revision": 1, "breakers": [], "next_before": None}
+        state: dict[str, Any] = {"revision": 1, "breakers": []}
 
         def listed(_body: Any, headers: dict[str, str]) -> tuple[int, Any]:
             if headers.get("if-none-match") == f'"rev-{state["revision"]}"':
@@ -136,24 +136,37 @@ class TheStream(unittest.TestCase):
                 assert "wait=1" in polls[0]
                 assert sidecar.opened == 1
 
-    def test_where_there_is_no_stream_it_polls_and_reads_all_pages(self) -> None:
-        pages = {
-            "": {"revision": 3, "breakers": [breaker(1, 3, tool="a")], "next_before": 3},
-            "3": {"revision": 3, "breakers": [breaker(2, 2, tool="b")], "next_before": None},
-        }
-
+    def test_where_there_is_no_stream_it_polls(self) -> None:
         with scripted() as sidecar:
             sidecar.answers["GET", "/v1/breakers/watch"] = (404, {})
-
-            def listed(_body: Any, _headers: dict[str, str]) -> tuple[int, Any]:
-                path = sidecar.asked[-1][1]
-                return 200, pages["3" if "before=3" in path else ""]
-
-            sidecar.answers["GET", "/v1/breakers"] = listed
+            sidecar.answers["GET", "/v1/breakers"] = (
+                200,
+                {"revision": 3, "breakers": [breaker(1, 3, tool="a")]},
+            )
             with guard_of(sidecar.url) as guard:
                 assert guard.wait_ready(10)
                 assert not guard.check("a")
-                assert not guard.check("b")
+                assert "active=true" in sidecar.asked[-1][1]
+
+    def test_a_poll_that_names_a_lower_revision_is_of_another_file(self) -> None:
+        listed: dict[str, Any] = {"revision": 7, "breakers": [breaker(1, 7, tool="a")]}
+
+        def answer(_body: Any, headers: dict[str, str]) -> tuple[int, Any]:
+            asked = sidecar.asked[-1][1]
+            return (
+                (304, None)
+                if "since=7" in asked or headers.get("if-none-match") == '"rev-7"'
+                else (200, listed)
+            )
+
+        with scripted() as sidecar:
+            sidecar.answers["GET", "/v1/breakers/watch"] = (404, {})
+            sidecar.answers["GET", "/v1/breakers"] = answer
+            with guard_of(sidecar.url) as guard:
+                assert guard.wait_ready(10)
+                listed.update(revision=2, breakers=[])
+                sidecar.etag = '"rev-2"'
+                eventually(lambda: guard.check("a"))
 
     def test_a_refused_token_is_no_reason_to_hammer(self) -> None:
         for status in (401, 403):
@@ -179,7 +192,7 @@ class TheStream(unittest.TestCase):
         with scripted(tell) as sidecar:
             sidecar.answers["GET", "/v1/breakers"] = (
                 200,
-                {"revision": 2, "breakers": [breaker(1, 2, tool="t")], "next_before": None},
+                {"revision": 2, "breakers": [breaker(1, 2, tool="t")]},
             )
             with self.assertLogs("recloser_guard", "ERROR"), guard_of(sidecar.url) as guard:
                 eventually(lambda: not guard.check("t"))
