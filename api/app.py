@@ -28,6 +28,8 @@ from api.routes import (
     modes,
     ofrep,
     policy,
+    silences,
+    stop,
     tokens,
     watch,
 )
@@ -48,6 +50,8 @@ _RESOURCES: Final = (
     audit,
     ofrep,
     alerts,
+    silences,
+    stop,
     findings,
     health,
     metrics,
@@ -102,7 +106,8 @@ def _denied(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
-    if request.method == "POST" and "json" not in request.headers.get("content-type", ""):
+    of_body = any(wrong["loc"][:1] == ("body",) for wrong in error.errors())
+    if of_body and "json" not in request.headers.get("content-type", ""):
         return answer(415, Problem(code="unsupported_media_type", detail=SEND_JSON))
     return answer(422, invalid(error.errors(), ("body", "query", "path")))
 
