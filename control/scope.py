@@ -117,7 +117,9 @@ class Scope:
     def __str__(self) -> str:
         """Write the parts that are set, for logs and audit: `session=s tool=t`."""
         said = [
-            f"{part}={value}" for part, value in zip(PARTS[1:], self.key[1:], strict=True) if value is not None
+            f"{part}={value}"
+            for part, value in zip(PARTS[1:], self.key[1:], strict=True)
+            if value is not None
         ]
         return " ".join(said) if said else f"tenant={self.tenant}"
 

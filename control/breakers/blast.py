@@ -44,7 +44,9 @@ def too_much(
     sessions = {row["session"] for row in rows}
     if scope.session in sessions or len(sessions) < limit:
         return None
-    return f"{len(sessions)} of {active_sessions} active sessions were stopped automatically within 10 minutes"
+    return (
+        f"{len(sessions)} of {active_sessions} active sessions were stopped automatically within 10 minutes"
+    )
 
 
 class Activity:

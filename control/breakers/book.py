@@ -114,9 +114,7 @@ class Breakers:
 
         return self.open(tx, trip, cause, found_ns)
 
-    def open(
-        self, tx: Transaction, trip: Trip, cause: Callable[[], Cause], found_ns: int
-    ) -> Breaker | None:
+    def open(self, tx: Transaction, trip: Trip, cause: Callable[[], Cause], found_ns: int) -> Breaker | None:
         """Open a breaker automatically, unless that is never done or too much was opened lately.
 
         `cause` is asked for only when something changes. None when nothing does.
@@ -274,9 +272,7 @@ class Breakers:
             session_id=trip.scope.session or "",
         )
         shadow = replace(trip, shadow=True)
-        after = changing.opened(
-            before, Event.SHADOW_TRIP, shadow, cause, self._now_ns(), self.index.settings
-        )
+        after = changing.opened(before, Event.SHADOW_TRIP, shadow, cause, self._now_ns(), self.index.settings)
         written = self._writer.write(tx, Event.SHADOW_TRIP, known, replace(after, note=why))
         self.hooks.on_capped(tx, written)
         return written

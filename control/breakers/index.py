@@ -72,7 +72,9 @@ class BreakerIndex:
         for (_, session), breaker in refused.items():
             self._count(breaker, session, 1)
         return [
-            self._unrefused(a, outcome) if outcome.refusing is None else self._refuse(outcome.refusing, a.session)
+            self._unrefused(a, outcome)
+            if outcome.refusing is None
+            else self._refuse(outcome.refusing, a.session)
             for a, outcome in found
         ]
 
@@ -236,9 +238,7 @@ class BreakerIndex:
             if dead is not None:
                 return dead
         override = None if outcome.override is None else outcome.override.id
-        return Verdict(
-            Decision.ALLOW, "", None, self.revision, TTL_MS[Decision.ALLOW], override=override
-        )
+        return Verdict(Decision.ALLOW, "", None, self.revision, TTL_MS[Decision.ALLOW], override=override)
 
     def _probing(self, half_open: tuple[Breaker, ...]) -> Verdict:
         """Refuse, and say whose lease would let it through: all of them must have one to give."""
@@ -275,4 +275,3 @@ class BreakerIndex:
         if breaker.until is None or breaker.action is Action.HALT:
             return None
         return max(0.0, round((breaker.until - self._now_ns()) / _NS, 3))
-

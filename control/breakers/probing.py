@@ -26,7 +26,9 @@ _BY_TELEMETRY: Final = "telemetry"
 class Probes:
     """Grants leases and draws the conclusions. Every method is one transaction, or within one."""
 
-    def __init__(self, db: ControlDb, writer: Writer, new_id: Callable[[], str] = leases.new_lease_id) -> None:
+    def __init__(
+        self, db: ControlDb, writer: Writer, new_id: Callable[[], str] = leases.new_lease_id
+    ) -> None:
         self._db = db
         self._writer = writer
         self._new_id = new_id
@@ -128,7 +130,8 @@ class Probes:
 
 def _asked(fact: Fact) -> Asked:
     said: dict[str, Any] = {
-        part: fact.payload.get(part) or None for part in ("service", "agent", "agent_version", "tool", "model")
+        part: fact.payload.get(part) or None
+        for part in ("service", "agent", "agent_version", "tool", "model")
     }
     signature = fact.payload.get("signature")
     return Asked(

@@ -153,10 +153,14 @@ def _of_parts(breaker: Breaker) -> bool:
 
 
 def _seen(notes: Notes | None, now_ns: int) -> str:
-    told = {"at": now_ns} if notes is None else {
-        "at": now_ns,
-        "last_ns": notes.last_ns,
-        "last_start_ns": notes.last_start_ns,
-        "ended_ns": notes.ended_ns,
-    }
+    told = (
+        {"at": now_ns}
+        if notes is None
+        else {
+            "at": now_ns,
+            "last_ns": notes.last_ns,
+            "last_start_ns": notes.last_start_ns,
+            "ended_ns": notes.ended_ns,
+        }
+    )
     return orjson.dumps(told).decode()

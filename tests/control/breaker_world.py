@@ -81,9 +81,7 @@ class World:
         quarantine: bool = False,
         finding: Finding = STUCK,
     ) -> Breaker | None:
-        trip = Trip(
-            rule="r", scope=scope, action=action, shadow=shadow, open_s=open_s, quarantine=quarantine
-        )
+        trip = Trip(rule="r", scope=scope, action=action, shadow=shadow, open_s=open_s, quarantine=quarantine)
         with self.db.transaction() as tx:
             return self.breakers.trip(tx, trip, finding, self.clock() if found_ns is None else found_ns)
 
@@ -116,7 +114,9 @@ class World:
 
     def events(self) -> list[str]:
         with self.db.reading() as connection:
-            return [row["event"] for row in connection.execute("SELECT event FROM breaker_events ORDER BY seq")]
+            return [
+                row["event"] for row in connection.execute("SELECT event FROM breaker_events ORDER BY seq")
+            ]
 
 
 def fact(world: World, kind: str, session: str = "session-1", **payload: Any) -> Fact:  # noqa: ANN401 - JSON

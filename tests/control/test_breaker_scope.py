@@ -41,7 +41,11 @@ def test_parts_are_in_the_order_of_the_specification() -> None:
 
 
 def test_width_counts_what_is_any() -> None:
-    assert (Scope().width, Scope(session="s").width, Scope(session="s", tool="t", args="a").width) == (7, 6, 4)
+    assert (Scope().width, Scope(session="s").width, Scope(session="s", tool="t", args="a").width) == (
+        7,
+        6,
+        4,
+    )
 
 
 @given(scope=SCOPES, asked=CALLS)

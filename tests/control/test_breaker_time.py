@@ -102,7 +102,11 @@ def test_leases_that_many_want_at_once_are_given_once(world: World) -> None:
 
     key = world.half_open().id
     with ThreadPoolExecutor(8) as pool:
-        given = [lease for lease in pool.map(lambda n: world.breakers.grant_lease(key, f"c{n}"), range(24)) if lease]
+        given = [
+            lease
+            for lease in pool.map(lambda n: world.breakers.grant_lease(key, f"c{n}"), range(24))
+            if lease
+        ]
     assert len(given) == 1
 
 
@@ -316,7 +320,9 @@ STATES: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("made", STATES.values(), ids=STATES.keys())
-def test_a_restart_releases_nothing_loses_nothing_and_trips_nothing(world: World, made: Callable[[World], object]) -> None:
+def test_a_restart_releases_nothing_loses_nothing_and_trips_nothing(
+    world: World, made: Callable[[World], object]
+) -> None:
     made(world)
     before, verdict, events = world.breakers.index.snapshot(), world.breakers.index.peek(CALL), world.events()
     world.restart()
@@ -378,7 +384,9 @@ def test_an_upgrade_keeps_records_of_the_first_version(world: World) -> None:
 def test_followers_are_told_in_order_and_may_catch_up(world: World) -> None:
     told: list[tuple[int, str, State | None]] = []
     end = world.breakers.index.subscribe(
-        lambda change: told.append((change.revision, change.breaker_id, change.breaker and change.breaker.state))
+        lambda change: told.append(
+            (change.revision, change.breaker_id, change.breaker and change.breaker.state)
+        )
     )
     world.half_open()
     world.act(Event.RESET, WIDE)
@@ -430,7 +438,9 @@ def test_what_is_undone_is_neither_in_memory_nor_told(world: World) -> None:
         from control.policy import Trip
         from tests.control.support import STUCK
 
-        world.breakers.trip(tx, Trip(rule="r", scope=WIDE, action=Action.DENY, shadow=False), STUCK, world.clock())
+        world.breakers.trip(
+            tx, Trip(rule="r", scope=WIDE, action=Action.DENY, shadow=False), STUCK, world.clock()
+        )
         raise RuntimeError("undo")
     assert (told, world.ask(), world.events()) == ([], Decision.ALLOW, [])
 
