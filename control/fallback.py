@@ -40,6 +40,7 @@ class Fallbacks:
         fallback = self._notifiers[name].capabilities.fallback
         if not fallback:
             return 0, None
+        self._outbox.put_aside_overtaken(name, self._notifiers[name].capabilities.audience)
         now = self._now_ns()
         after = int(self._notifiers[name].capabilities.fallback_after_s * _NS)
         with self._outbox.db.reading() as connection:

@@ -118,7 +118,7 @@ def list_destinations(connection: sqlite3.Connection) -> list[Destination]:
     ]
 
 
-def list_deliveries(connection: sqlite3.Connection, order_key: str) -> list[Delivery]:
+def list_deliveries(connection: sqlite3.Connection | Transaction, order_key: str) -> list[Delivery]:
     """Return every message of one alert, in order."""
     rows = connection.execute(f"{_SELECT} WHERE order_key = ? ORDER BY seq", (order_key,))
     return [_delivery_of(row) for row in rows]

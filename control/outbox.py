@@ -143,7 +143,7 @@ class Outbox:
 
         What has been overtaken is put aside first. Only the destination's worker may call it.
         """
-        self._put_aside_overtaken(destination, audience)
+        self.put_aside_overtaken(destination, audience)
         now = self._now_ns()
         with self.db.reading() as connection:
             place = connection.execute(
@@ -226,7 +226,8 @@ class Outbox:
             for row in rows
         }
 
-    def _put_aside_overtaken(self, destination: str, audience: Audience) -> None:
+    def put_aside_overtaken(self, destination: str, audience: Audience) -> None:
+        """Look at every end of an alert that came in, and at what waits before it."""
         with self.db.reading() as connection:
             if connection.execute(_ANY_FRESH, (destination,)).fetchone() is None:
                 return

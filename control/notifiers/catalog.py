@@ -42,7 +42,9 @@ def configs(settings: Mapping[str, Any]) -> tuple[NotifierConfig, ...]:
     found: list[NotifierConfig] = []
     for kind in KINDS:
         for item in settings.get(kind.SECTION, ()):
-            given: dict[str, Any] = {f.name: _given(item[f.name]) for f in fields(kind) if f.name in item}
+            given: dict[str, Any] = {
+                f.name: _given(item[f.name]) for f in fields(kind) if item.get(f.name) is not None
+            }
             found.append(kind(**given))
     return tuple(found)
 

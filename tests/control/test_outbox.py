@@ -4,13 +4,20 @@ import asyncio
 import logging
 import sqlite3
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from control import delivery
-from control.ledger import list_deliveries, list_destinations
+from control.ledger import (
+    StillPending,
+    UnknownDelivery,
+    list_attempts,
+    list_deliveries,
+    list_destinations,
+    replay,
+)
 from control.notifiers.protocol import (
     Audience,
     Capabilities,
@@ -19,17 +26,20 @@ from control.notifiers.protocol import (
     Gone,
     Message,
     Notice,
+    Refused,
     Result,
 )
-from control.outbox import Settled
+from control.outbox import Due, Settled
+from control.posting import Poster
 from control.retry import RetryPolicy
 from tests.control.support import ManualClock, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 DAY_S = 86_400.0
+UNBOUNDED = Capabilities(audience=Audience.PAGER, rate_per_s=1e9, burst=10**9)
 
 
 @dataclass
@@ -38,14 +48,16 @@ class Scripted:
 
     script: list[Result | Exception] = field(default_factory=list)
     sent: list[tuple[str, int]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     address: str = "here"
-    capabilities: Capabilities = Capabilities(audience=Audience.PAGER, rate_per_s=1e9, burst=10**9)
+    capabilities: Capabilities = UNBOUNDED
 
     def render(self, notice: Notice) -> bytes:
-        return notice.type.encode()
+        return f"{notice.type}{' brief' if notice.brief else ''}".encode()
 
     async def send(self, message: Message, at_s: int) -> Result:
         self.sent.append((message.id, at_s))
+        self.bodies.append(message.body)
         result = self.script.pop(0) if self.script else Delivered(200)
         if isinstance(result, Exception):
             raise result
@@ -55,13 +67,35 @@ class Scripted:
         """Hold nothing."""
 
 
+class Grouped(Scripted):
+    """All alerts are one incident."""
+
+    def group(self, body: bytes) -> str:
+        return f"all of {len(body) > 0}"
+
+
+@dataclass
+class Forgetful(Scripted):
+    """Forgets what it was told."""
+
+    refresh_s: float = 60.0
+    resolved_for_s: float = 600.0
+    told: list[list[str]] = field(default_factory=list)
+    answer: Result = field(default_factory=lambda: Delivered(200))
+
+    async def refresh(self, messages: Sequence[Message], at_s: int) -> Result:
+        assert at_s > 0
+        self.told.append([message.id for message in messages])
+        return self.answer
+
+
 class Post:
     """An outbox with one or two scripted destinations and a clock that is set."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = ManualClock()
-        self.places = {"one": Scripted(), "two": Scripted()}
+        self.places: dict[str, Scripted] = {"one": Scripted(), "two": Scripted()}
         self.retry = RetryPolicy()
         self.parts = self._open()
 
@@ -83,11 +117,11 @@ class Post:
     def sent(self, destination: str = "one") -> list[str]:
         return [message_id for message_id, _ in self.places[destination].sent]
 
-    def state(self, message_id: str) -> str:
+    def state(self, message_id: str, destination: str | None = None) -> str:
         with self.parts.db.reading() as connection:
             for key in ("al_1", "al_2"):
                 for delivery in list_deliveries(connection, key):
-                    if delivery.message_id == message_id:
+                    if delivery.message_id == message_id and destination in (None, delivery.destination):
                         return delivery.state
         raise KeyError(message_id)
 
@@ -275,3 +309,232 @@ def test_a_ledger_that_cannot_be_written_pages_nobody_at_every_turn(
         time.sleep(0.005)
     post.parts.delivery.stop()
     assert post.state("msg_1") == "delivered"
+
+
+FIRED = "alert.firing"
+OVER = "alert.resolved"
+
+
+def tell(
+    post: Post, kind: str, episode: int = 1, key: str = "al_1", names: tuple[str, ...] = ("one",)
+) -> None:
+    """Put a notice into the outbox as alerting does."""
+    notice = Notice(type=kind, at_ns=post.clock(), data={"alert_id": key})
+    with post.parts.db.transaction() as tx:
+        for name in names:
+            poster = Poster(post.parts.outbox, post.places)
+            poster.tell(tx, name, key, f"{key}-{episode}-{kind.rpartition('.')[2]}", notice)
+
+
+def turns(post: Post, destination: str = "one") -> list[str]:
+    """Make turns until nothing is due; return what was sent in them."""
+    before = len(post.sent(destination))
+    while post.turn(destination) == 0.0:
+        pass
+    return post.sent(destination)[before:]
+
+
+def test_what_was_over_before_it_was_taken_reaches_no_pager(post: Post) -> None:
+    post.places["one"].script = [Failed("connection refused")]
+    tell(post, FIRED)
+    post.turn()
+    tell(post, OVER)
+    post.clock.advance(3600)
+    assert turns(post) == []
+    assert [post.state("al_1-1-firing"), post.state("al_1-1-resolved")] == ["superseded", "superseded"]
+
+
+def test_a_chat_gets_one_short_line_of_what_is_over(post: Post) -> None:
+    post.places["one"].capabilities = Capabilities(audience=Audience.CHAT)
+    tell(post, FIRED)
+    tell(post, OVER)
+    assert turns(post) == ["al_1-1-resolved"]
+    assert post.places["one"].bodies == [b"alert.resolved brief"]
+
+
+@pytest.mark.parametrize("answer", [Failed("no answer", unsure=True), Failed("HTTP 502", 502, unsure=True)])
+def test_what_may_have_been_taken_is_ended(post: Post, answer: Result) -> None:
+    post.places["one"].script = [answer]
+    tell(post, FIRED)
+    post.turn()
+    tell(post, OVER)
+    post.clock.advance(3600)
+    assert turns(post) == ["al_1-1-resolved"]
+    assert post.state("al_1-1-firing") == "superseded"
+
+
+def test_what_may_have_been_sent_when_it_was_killed_is_ended(post: Post) -> None:
+    tell(post, FIRED)
+    due = post.parts.outbox.next("one")
+    assert isinstance(due, Due)
+    post.parts.outbox.begin(due)
+    post.restart()
+    tell(post, OVER)
+    assert turns(post) == ["al_1-1-resolved"]
+
+
+def test_after_an_outage_live_alerts_page_once_and_finished_ones_do_not(post: Post) -> None:
+    post.places["one"].script = [Failed("connection refused")] * 9
+    tell(post, FIRED, key="al_1")
+    tell(post, FIRED, key="al_2")
+    for _ in range(9):
+        post.turn()
+        post.clock.advance(400)
+    tell(post, OVER, key="al_1")
+    tell(post, FIRED, episode=2, key="al_1")
+    tell(post, OVER, episode=2, key="al_1")
+    post.clock.advance(3 * 3600)
+    assert turns(post) == ["al_2-1-firing"]
+
+
+def test_a_second_episode_goes_after_the_end_of_the_first(post: Post) -> None:
+    tell(post, FIRED)
+    turns(post)
+    tell(post, OVER)
+    tell(post, FIRED, episode=2)
+    assert turns(post) == ["al_1-1-resolved", "al_1-2-firing"]
+
+
+def test_the_end_of_a_refused_message_is_not_told(post: Post) -> None:
+    post.places["one"].script = [Refused("HTTP 400", 400)]
+    tell(post, FIRED)
+    turns(post)
+    tell(post, OVER)
+    assert turns(post) == []
+    assert (post.state("al_1-1-firing"), post.state("al_1-1-resolved")) == ("dead", "superseded")
+    assert post.parts.registry.get_sample_value("recloser_outbox_expired_total") == 1
+    with post.parts.db.reading() as connection:
+        assert [place.given_up for place in list_destinations(connection)] == [1, 0]
+
+
+def with_fallback(post: Post) -> None:
+    post.places["one"].capabilities = replace(
+        post.places["one"].capabilities, fallback="two", fallback_after_s=300
+    )
+
+
+def test_the_fallback_stands_in_once_the_first_has_failed_for_long(post: Post) -> None:
+    with_fallback(post)
+    post.places["one"].script = [Failed("connection refused")] * 99
+    tell(post, FIRED)
+    post.turn()
+    assert turns(post, "two") == []
+    post.clock.advance(301)
+    post.turn()
+    assert turns(post, "two") == ["al_1-1-firing"]
+    tell(post, FIRED, key="al_2")
+    post.turn()
+    assert turns(post, "two") == ["al_2-1-firing"]
+    tell(post, OVER)
+    assert turns(post, "two") == ["al_1-1-resolved"]
+    assert post.state("al_1-1-firing", "one") == "pending"
+
+
+def test_both_are_told_the_end_when_both_were_told_the_begin(post: Post) -> None:
+    with_fallback(post)
+    post.places["one"].script = [Failed("connection refused")]
+    tell(post, FIRED)
+    post.turn()
+    post.clock.advance(301)
+    assert (turns(post), turns(post, "two")) == (["al_1-1-firing"], ["al_1-1-firing"])
+    tell(post, OVER)
+    assert (turns(post), turns(post, "two")) == (["al_1-1-resolved"], ["al_1-1-resolved"])
+
+
+@pytest.mark.parametrize("answer", [Gone("410", 410), Refused("HTTP 400", 400)])
+def test_the_fallback_stands_in_at_once_for_what_will_never_be_taken(post: Post, answer: Result) -> None:
+    with_fallback(post)
+    post.places["one"].script = [answer]
+    tell(post, FIRED)
+    turns(post)
+    assert turns(post, "two") == ["al_1-1-firing"]
+    tell(post, OVER)
+    turns(post)
+    assert turns(post, "two") == ["al_1-1-resolved"]
+
+
+def test_a_fallback_that_is_told_anyway_is_told_once(post: Post) -> None:
+    with_fallback(post)
+    post.places["one"].script = [Failed("connection refused")]
+    tell(post, FIRED, names=("one", "two"))
+    post.turn()
+    post.clock.advance(301)
+    post.turn()
+    assert turns(post, "two") == ["al_1-1-firing"]
+    tell(post, OVER, names=("one", "two"))
+    turns(post)
+    assert turns(post, "two") == ["al_1-1-resolved"]
+
+
+def test_an_incident_of_several_alerts_ends_with_the_last(post: Post) -> None:
+    post.places["one"] = Grouped()
+    post.restart()
+    tell(post, FIRED, key="al_1")
+    tell(post, FIRED, key="al_2")
+    turns(post)
+    tell(post, OVER, key="al_1")
+    assert turns(post) == []
+    tell(post, OVER, key="al_2")
+    assert turns(post) == ["al_2-1-resolved"]
+
+
+def test_no_more_messages_a_second_than_a_destination_bears(post: Post) -> None:
+    post.places["one"].capabilities = replace(post.places["one"].capabilities, rate_per_s=1.0, burst=2)
+    post.restart()
+    for number in range(4):
+        post.put(f"m{number}", key=f"al_{number}")
+    assert turns(post) == ["m0", "m1"]
+    assert post.turn() == 1.0
+    post.clock.advance(1)
+    assert turns(post) == ["m2"]
+
+
+def test_a_message_can_be_sent_once_more_and_its_end_goes_with_it(post: Post) -> None:
+    tell(post, FIRED)
+    turns(post)
+    tell(post, OVER)
+    turns(post)
+    with post.parts.db.transaction() as tx:
+        first = list_deliveries(tx, "al_1")[0].seq
+        assert len(replay(tx, first, post.clock())) == 2
+        with pytest.raises(StillPending):
+            replay(tx, first, post.clock())
+        with pytest.raises(UnknownDelivery):
+            replay(tx, 999, post.clock())
+    assert turns(post) == ["al_1-1-firing", "al_1-1-resolved"]
+    with post.parts.db.reading() as connection:
+        assert [a.result for a in list_attempts(connection, first)] == ["delivered", "delivered"]
+
+
+def test_what_waits_and_for_how_long_is_told(post: Post) -> None:
+    post.places["one"].script = [Failed("connection refused")]
+    tell(post, FIRED)
+    post.turn()
+    post.clock.advance(7)
+    assert post.parts.outbox.oldest_pending_s() == {"one": 7.0, "two": 0.0}
+
+
+def test_a_destination_that_forgets_is_told_again_what_fires_and_what_is_over(post: Post) -> None:
+    forgetful = Forgetful()
+    post.places["one"] = forgetful
+    post.restart()
+    tell(post, FIRED, key="al_1")
+    tell(post, FIRED, key="al_2")
+    turns(post)
+    forgetful.told = []
+    post.clock.advance(60)
+    assert post.turn() == 60.0
+    assert forgetful.told == [["al_1-1-firing", "al_2-1-firing"]]
+    tell(post, OVER, key="al_1")
+    turns(post)
+    post.clock.advance(60)
+    post.turn()
+    assert forgetful.told[-1] == ["al_2-1-firing", "al_1-1-resolved"]
+    post.clock.advance(601)
+    post.turn()
+    assert forgetful.told[-1] == ["al_2-1-firing"]
+    forgetful.answer = Failed("connection refused")
+    post.clock.advance(60)
+    post.turn()
+    tell(post, FIRED, key="al_3")
+    assert post.turn() == 5.0
