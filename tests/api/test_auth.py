@@ -154,6 +154,19 @@ def test_tokens_are_made_listed_and_revoked(plane: Served) -> None:
         assert plane.ask("POST", "/v1/tokens", boss, json=wrong).status_code == 422
 
 
+def test_a_stream_tells_nothing_more_once_its_token_is_revoked(plane: Served) -> None:
+    boss = plane.token("boss", *Verb)
+    bot = plane.token("bot", *AGENT)
+    trip = {"scope": {"session": "s"}, "do": "trip", "reason": "it loops"}
+    headers = {"authorization": f"Bearer {bot}"}
+    with plane.client.stream("GET", "/v1/breakers/watch", headers=headers) as stream:
+        told = stream.iter_text()
+        assert "snapshot" in next(told)
+        plane.revoke("bot")
+        assert plane.ask("POST", "/v1/breakers", boss, json=trip).status_code == 200
+        assert "".join(told) == ""
+
+
 def test_too_many_requests_are_told_when_to_come_back_and_checks_are_answered(tmp_path: Path) -> None:
     limits = Limits(check_per_s=0.2, other_per_s=0.2, failed_per_s=0.5, failed_burst=2)
     with served(tmp_path, limits) as plane:
