@@ -208,6 +208,24 @@ class Templates(Section):
     slack: Path | None = Field(None, description="In place of `slack.j2`: what stands below the header")
 
 
+class Alerts(Section):
+    """When alerts fire, flap and end, what is said about Recloser itself, and what messages link to."""
+
+    min_firing_s: float = Field(0.0, ge=0, description="Seconds that an alert waits before it fires")
+    keep_firing_s: float = Field(60.0, ge=0, description="Seconds that it must seem over before it ends")
+    quiet_calls: int = Field(8, ge=1, description="Other tool calls after which a streak is over")
+    idle_s: float = Field(1800.0, ge=0, description="Seconds without a word after which it is over")
+    flap_threshold: int = Field(4, ge=0, description="Episodes that make one `flapping` alert; 0 never")
+    flap_window_s: float = Field(3600.0, gt=0, description="Seconds within which they are counted")
+    no_data_s: float = Field(0.0, ge=0, description="Seconds of silence of a service; 0: no `no_data` alert")
+    ingest_lag_s: float = Field(60.0, ge=0, description="Seconds that spans may wait in the spool; 0 any")
+    delivery_lag_s: float = Field(300.0, ge=0, description="Seconds that a message may wait; 0 any")
+    heartbeat_s: float = Field(0.0, ge=0, description="Seconds between heartbeats; 0: none")
+    heartbeat_to: str = Field("", description="Destination of heartbeats")
+    public_url: str = Field("", description="Where people reach the API; none: this machine's address")
+    dashboard_url: str = Field("", description="Dashboard that messages link to")
+
+
 class Delivery(Section):
     """How a message that was not accepted is tried again: full jitter under a growing bound."""
 
@@ -327,6 +345,7 @@ class Settings(BaseSettings):
     pagerduty: tuple[PagerDuty, ...] = ()
     slack: tuple[Slack, ...] = ()
     templates: Templates = Templates()
+    alerts: Alerts = Alerts()
     delivery: Delivery = Delivery()
     escalate_after: int = Field(3, ge=0, description="Refused checks after which a deny halts; 0 never")
     policy: tuple[PolicyRule, ...] = ()

@@ -22,6 +22,7 @@ import httpx
 import uvicorn
 from prometheus_client import CollectorRegistry, disable_created_metrics
 
+from api.alertparts import alert_parts, alert_settings, stop_links
 from api.app import create_app
 from api.auth import Authority, Token, configured_tokens
 from api.following import following
@@ -36,9 +37,11 @@ from api.refusals import Refusals
 from api.reload import PolicyKeeper, PolicyPlace
 from api.services import MetricsSource, Probe, Services
 from control.actions import ActionConfig, Actions, actions_of, notifiers_of
+from control.alerts.settings import AlertSettings
 from control.brakes import brakes_of
 from control.db import ControlDb, ControlDbError, ControlDbInUseError
 from control.delivery import Delivery
+from control.duties import Duty
 from control.facts import FactsDuty, SpoolFacts, SpoolNotes
 from control.findings import SpoolFindings
 from control.metrics import ControlMetrics
@@ -101,6 +104,7 @@ class ControlOptions:
     peers: tuple[Peer, ...] = ()
     host_names: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
     def __post_init__(self) -> None:
         """Refuse to serve strangers: tokens may be those of the configuration or those of `control.db`."""
@@ -133,6 +137,7 @@ class ControlProcess:
         brakes = brakes_of(self._db, holder, SpoolNotes(options.spool_path).get, time.time_ns)
         brakes.breakers.hooks.on_write = actions.on_write
         self._facts = SpoolFacts(options.spool_path)
+        links = stop_links(options.alerts, options.control_path.parent)
         control = Control(
             db=self._db,
             source=self._source,
@@ -144,14 +149,23 @@ class ControlProcess:
             delivery=self._delivery,
             metrics=metrics,
             now_ns=time.time_ns,
+            alerts=alert_parts(options.alerts, links, options.spool_path),
         )
         tokens = TokenBook(self._db, time.time_ns, configured=options.tokens)
         self._refusals = Refusals(
             self._db, time.time_ns, lambda status: metrics.refused_requests.labels(str(status)).inc()
         )
         self._token_use = TokenUse(tokens)
-        facts = FactsDuty(self._db, self._facts, brakes.takers, metrics)
-        duties = (facts, brakes.turn, self._refusals, self._token_use, self._policy, modes)
+        facts = FactsDuty(self._db, self._facts, (*brakes.takers, control.desk.take_fact), metrics)
+        duties: tuple[Duty, ...] = (
+            facts,
+            brakes.turn,
+            self._refusals,
+            self._token_use,
+            self._policy,
+            modes,
+            *control.desk.duties,
+        )
         self._loop = ControlLoop(control, options.loop, time.monotonic, duties=duties)
         self._control = control
         self._stopped = False
@@ -165,6 +179,7 @@ class ControlProcess:
             tokens=tokens,
             policy=self._policy,
             modes=modes,
+            stop_links=links,
             following=following(control, time.time_ns),
             budgets=brakes.budgets,
             dead_calls=brakes.dead_calls,
@@ -261,6 +276,7 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         policy_place=_policy_place(settings),
         actions=actions_of(settings),
         retry=RetryPolicy(**settings["delivery"]),
+        alerts=alert_settings(settings["alerts"], host, int(str(given["api_port"]))),
         destinations=configs(settings),
         templates={kind: path for kind, path in settings["templates"].items() if path},
         peers=(Peer(name=_INGEST, metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),),

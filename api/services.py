@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from control.dead_calls import DeadCalls
     from control.modes import Modes
     from control.service import Control
+    from control.stop_link import StopLinks
     from control.tokens import TokenBook
 
 Probe: TypeAlias = Callable[[], str | None]
@@ -41,6 +42,7 @@ class Services:
     following: Following
     budgets: Budgets
     dead_calls: DeadCalls
+    stop_links: StopLinks
     registry: CollectorRegistry
     now_ns: Callable[[], int]
     probes: Mapping[str, Probe] = field(default_factory=dict)

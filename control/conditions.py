@@ -161,8 +161,8 @@ class ConditionsDuty:
         if not after_s:
             return found
         waiting = connection.execute(
-            "SELECT destination, min(created_ns) AS oldest FROM outbox WHERE state = 'pending' "
-            "GROUP BY destination"
+            "SELECT destination, min(coalesce(replayed_ns, created_ns)) AS oldest FROM outbox "
+            "WHERE state = 'pending' GROUP BY destination"
         )
         return found + [
             Condition(

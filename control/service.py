@@ -99,6 +99,11 @@ class Control:
             self._cursor = get_cursor(connection, CURSOR)
             self._spool = get_cursor_source(connection, CURSOR)
         self._checked_generation = 0
+        system = self.desk.system
+        breakers.hooks.on_flapping = system.on_flapping
+        breakers.hooks.on_capped = system.on_capped
+        breakers.hooks.on_still_running = system.on_still_running
+        breakers.hooks.on_run_ended = system.on_run_ended
         breakers.hooks.on_change = self._breaker_changed
         breakers.hooks.on_refused = self._trip_refused
         self._refused_trips: set[tuple[str, str]] = set()
@@ -302,8 +307,10 @@ class ControlLoop:
 
 
 _FORGET: Final = (
-    "DELETE FROM outbox WHERE state <> 'pending' AND finished_ns < ? "
-    "AND order_key NOT IN (SELECT id FROM alerts WHERE state <> 'resolved')",
+    (
+        "DELETE FROM outbox WHERE state <> 'pending' AND finished_ns < ? "
+        "AND order_key NOT IN (SELECT id FROM alerts WHERE state <> 'resolved')"
+    ),
     "DELETE FROM findings WHERE updated_ns < ?",
     "DELETE FROM alerts WHERE state = 'resolved' AND updated_ns < ?",
     "DELETE FROM alert_events WHERE created_ns < ?",

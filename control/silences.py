@@ -46,6 +46,10 @@ class SilenceOver(Exception):  # noqa: N818 - says what it is
     """The silence has ended and cannot be changed any more."""
 
 
+class TooManySilences(Exception):  # noqa: N818 - says what is wrong
+    """Every alert would have to be compared with all of them."""
+
+
 class Op(StrEnum):
     """How a label is compared; patterns have to match the whole value."""
 
@@ -141,9 +145,9 @@ class Silences:
         return tuple(s.id for s in list(self._live.values()) if s.active(now) and s.matches(labels))
 
     def put(self, tx: Transaction, silence: Silence) -> None:
-        """Keep a silence, new or changed. Raises `ValueError` when there are too many."""
+        """Keep a silence, new or changed. Raises `TooManySilences`."""
         if silence.id not in self._live and len(self._live) >= MAX_ACTIVE:
-            raise ValueError(f"silences: {MAX_ACTIVE} at most; delete some")
+            raise TooManySilences(f"there are {MAX_ACTIVE} silences; end some")
         tx.execute(
             "INSERT INTO silences (id, payload, starts_ns, ends_ns) VALUES (?, ?, ?, ?) ON CONFLICT (id) "
             "DO UPDATE SET payload = excluded.payload, starts_ns = excluded.starts_ns, "

@@ -1,4 +1,4 @@
-"""GET /v1/alerts, GET /v1/alerts/{id}, POST /v1/alerts/{id}/resolve."""
+"""GET /v1/alerts, GET /v1/alerts/{id}, POST /v1/alerts/{id}/resolve, POST /v1/alerts/{id}/ack."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from api.problems import ApiError, not_found
 from api.routes.access import MAX_PAGE, MAX_POSITION, person, refusals, require
 from api.routes.findings import FindingOut, finding_out
 from control import alerts
-from control.alerts import AlertState, IllegalAlertTransition, UnknownAlert
+from control.alerts import AlertState, IllegalAlertTransition, UnknownAlert, labels_of
+from control.ledger import list_deliveries, list_destinations
 from control.notices import rfc3339
-from control.outbox import list_deliveries, list_destinations
+from detectors.protocol import Severity
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
     from api.services import Services
+    from control.actor import Actor
     from control.alerts import Alert
-    from control.outbox import Delivery, Destination
+    from control.ledger import Delivery, Destination
 
 
 class DeliveryOut(BaseModel):
@@ -58,15 +61,41 @@ class AlertOut(BaseModel):
     id: str
     state: AlertState
     episode: int = Field(description="How often it has fired.")
-    fired_at: str
+    key: str = Field(description="What receivers merge by: sha256 over tenant, detector and scope, in hex.")
+    labels: dict[str, str] = Field(description="What silences match; labels without a value are left out.")
+    fired_at: str = Field(description="When this episode began; while pending: when it was seen.")
     updated_at: str
     resolved_at: str | None
     resolved_by: str | None
     note: str
+    acknowledged_at: str | None
+    acknowledged_by: str | None
+    acknowledgement: str = Field(description="What the person who has seen it said.")
+    announced: bool = Field(description="Whether this episode was announced, so that its end will be, too.")
+    silenced_by: list[str] = Field(description="The silences that match it now.")
+    covered_by: str = Field(
+        description="The alert that speaks for this one, else empty: of a storm, of a cascade, of the same "
+        "key, or the one that says that it flaps."
+    )
     breaker_ids: list[str]
-    covered_by: str = Field(description="The fleet-wide alert that speaks for this one, else empty.")
+    rules: list[str] = Field(description="The rules of policy that mean it.")
+    destinations: list[str] | None = Field(description="Those that policy names; null: all.")
     finding: FindingOut
     deliveries: list[DeliveryOut]
+
+
+class AlertQuery(BaseModel):
+    """Which alerts are listed: those for which all that is given holds."""
+
+    state: AlertState | None = Field(None, description="Only in this state.")
+    session_id: str | None = Field(None, description="Only of this session.")
+    kind: str | None = Field(None, description="Only of this kind.")
+    severity: Severity | None = Field(None, description="Only of this severity.")
+    silenced: bool | None = Field(
+        None, description="Only those that a silence matches now, or that none does."
+    )
+    before: int | None = Field(None, ge=0, le=MAX_POSITION, description="Only older than this position.")
+    limit: int = Field(100, ge=1, le=MAX_PAGE)
 
 
 class AlertList(BaseModel):
@@ -83,31 +112,40 @@ class ResolveRequest(BaseModel):
     reason: str = Field(min_length=1, max_length=2000, examples=["restarted the agent"])
 
 
+class AckRequest(BaseModel):
+    """What the person who has seen an alert says."""
+
+    reason: str = Field(min_length=1, max_length=2000, examples=["looking at it"])
+
+
 def router(services: Services) -> APIRouter:
     """Make the routes."""
     routes = APIRouter(prefix="/v1/alerts", tags=["alerts"], responses=refusals(401, 403, 422))
     control = services.control
 
     @routes.get("", dependencies=[Depends(require(services, Verb.READ))], summary="List alerts")
-    def list_all(
-        state: Annotated[AlertState | None, Query(description="Only in this state.")] = None,
-        session_id: Annotated[str | None, Query(description="Only of this session.")] = None,
-        before: Annotated[
-            int | None, Query(ge=0, le=MAX_POSITION, description="Only older than this position.")
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    ) -> AlertList:
-        """List alerts, the newest first."""
+    def list_all(wanted: Annotated[AlertQuery, Query()]) -> AlertList:
+        """List alerts, the newest first. With `silenced` a page can have fewer than `limit`."""
         with control.db.reading() as connection:
             found = alerts.list_alerts(
-                connection, state=state, session_id=session_id, before=before, limit=limit
+                connection,
+                state=wanted.state,
+                session_id=wanted.session_id,
+                before=wanted.before,
+                limit=wanted.limit,
+                kind=wanted.kind,
+                severity=None if wanted.severity is None else wanted.severity.value,
             )
             return AlertList(
-                alerts=[_alert_out(connection, alert) for _, alert in found],
+                alerts=[
+                    alert_out(connection, alert, silences)
+                    for alert, silences in ((alert, silenced_by(alert)) for _, alert in found)
+                    if wanted.silenced in (None, bool(silences))
+                ],
                 destinations=[
                     _destination_out(place, services.now_ns()) for place in list_destinations(connection)
                 ],
-                next_before=found[-1][0] if len(found) == limit else None,
+                next_before=found[-1][0] if len(found) == wanted.limit else None,
             )
 
     @routes.get(
@@ -120,9 +158,10 @@ def router(services: Services) -> APIRouter:
         """Return one alert."""
         with control.db.reading() as connection:
             try:
-                return _alert_out(connection, alerts.get_alert(connection, alert_id))
+                alert = alerts.get_alert(connection, alert_id)
             except UnknownAlert:
                 raise not_found("alert", alert_id) from None
+            return alert_out(connection, alert, silenced_by(alert))
 
     operator = Depends(require(services, Verb.OVERRIDE))
 
@@ -132,30 +171,56 @@ def router(services: Services) -> APIRouter:
 
         It fires again, as a new episode, only when its finding goes on.
         """
+        return changed(control.desk.resolve, alert_id, person(caller), body.reason)
+
+    @routes.post("/{alert_id}/ack", responses=refusals(404, 409, 415), summary="Say that you have seen it")
+    def acknowledge(alert_id: str, body: AckRequest, caller: Caller = operator) -> AlertOut:
+        """Show everybody that a person looks after a firing alert; it goes on to fire.
+
+        Destinations that know the state are told. 409 when it does not fire.
+        """
+        return changed(control.desk.acknowledge, alert_id, person(caller), body.reason)
+
+    def changed(
+        change: Callable[[str, Actor, str], Alert], alert_id: str, actor: Actor, reason: str
+    ) -> AlertOut:
         try:
-            alert = control.resolve_alert(alert_id, person(caller), body.reason)
+            alert = change(alert_id, actor, reason)
         except UnknownAlert:
             raise not_found("alert", alert_id) from None
         except IllegalAlertTransition as error:
             raise ApiError(409, "conflict", str(error)) from None
         with control.db.reading() as connection:
-            return _alert_out(connection, alert)
+            return alert_out(connection, alert, silenced_by(alert))
+
+    def silenced_by(alert: Alert) -> tuple[str, ...]:
+        return control.desk.silences.of(labels_of(alert))
 
     return routes
 
 
-def _alert_out(connection: sqlite3.Connection, alert: Alert) -> AlertOut:
+def alert_out(connection: sqlite3.Connection, alert: Alert, silenced_by: tuple[str, ...]) -> AlertOut:
+    """Show an alert, and what was delivered of it."""
     return AlertOut(
         id=alert.id,
         state=alert.state,
         episode=alert.episode,
+        key=alert.key,
+        labels={name: value for name, value in labels_of(alert).items() if value},
         fired_at=rfc3339(alert.fired_at),
         updated_at=rfc3339(alert.updated_at),
         resolved_at=_moment(alert.resolved_at),
         resolved_by=alert.resolved_by.id if alert.resolved_by else None,
         note=alert.note,
-        breaker_ids=list(alert.breaker_ids),
+        acknowledged_at=_moment(alert.acked_at or None),
+        acknowledged_by=alert.acked_by.id if alert.acked_by else None,
+        acknowledgement=alert.ack_note,
+        announced=alert.was_told,
+        silenced_by=list(silenced_by),
         covered_by=alert.covered_by,
+        breaker_ids=list(alert.breaker_ids),
+        rules=list(alert.rules),
+        destinations=None if alert.destinations is None else list(alert.destinations),
         finding=finding_out(alert.finding),
         deliveries=[_delivery_out(delivery) for delivery in list_deliveries(connection, alert.id)],
     )

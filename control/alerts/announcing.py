@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from control.notices import message_id
-from control.notifiers.protocol import ACKNOWLEDGED, FIRING, RESOLVED, Audience, Message
+from control.notifiers.protocol import ACKNOWLEDGED, FIRING, RESOLVED
+from control.posting import Poster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ class Announcer:
         tells_of: TellsOf,
         wake: Callable[[], None],
     ) -> None:
-        self._outbox = outbox
+        self._poster = Poster(outbox, notifiers)
         self._notifiers = notifiers
         self._tells_of = tells_of
         self._wake = wake
@@ -71,14 +71,7 @@ class Announcer:
             return ()
         notice = self._tells_of(tx, alert, kind)
         for name in known:
-            notifier = self._notifiers[name]
-            brief = None
-            if kind == RESOLVED and notifier.capabilities.audience is Audience.CHAT:
-                brief = notifier.render(replace(notice, brief=True))
-            message = Message(
-                id=message_id(alert, kind), type=kind, body=notifier.render(notice), brief=brief
-            )
-            self._outbox.enqueue(tx, name, alert.key, message)
+            self._poster.tell(tx, name, alert.id, message_id(alert, kind), notice)
         tx.after_commit(self._wake)
         return tuple(known)
 

@@ -124,7 +124,7 @@ class AlertDesk:
         return alert
 
     def silence(self, silence: Silence, actor: Actor) -> Silence:
-        """Keep a silence, new or changed. Raises `ValueError` when there are too many."""
+        """Keep a silence, new or changed. Raises `TooManySilences`."""
         with self._db.transaction() as tx:
             self.silences.put(tx, silence)
             self._note(tx, actor, "silence.put", silence, silence.comment)

@@ -204,6 +204,7 @@ class Reply:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
+    body: bytes = b""
 
 
 class Receiver:
@@ -229,8 +230,9 @@ class Receiver:
                 self.send_response(reply.status)
                 for name, value in reply.headers.items():
                     self.send_header(name, value)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(len(reply.body)))
                 self.end_headers()
+                self.wfile.write(reply.body)
 
             def do_GET(self) -> None:
                 receiver._take(Received({"followed": "redirect"}, b""))

@@ -178,7 +178,13 @@ def test_the_key_is_of_detector_and_scope_not_of_the_finding() -> None:
     assert dedup_key(another(1, kind="flail", detector=STUCK.kind)) == key
     others = [
         another(1, **change)
-        for change in ({"session_id": "s2"}, {"tool": "x"}, {"agent": "y"}, {"service": "z"}, {"detector": "w"})
+        for change in (
+            {"session_id": "s2"},
+            {"tool": "x"},
+            {"agent": "y"},
+            {"service": "z"},
+            {"detector": "w"},
+        )
     ]
     fleet = [another(1, session_id="", evidence={"target": target}) for target in ("a", "b")]
     assert len({key, *map(dedup_key, others), *map(dedup_key, fleet)}) == 8
@@ -191,7 +197,8 @@ def test_alerts_of_the_versions_before_are_read_and_keep_their_keys(tmp_path: Pa
         for name, value in orjson.loads(
             to_json(Alert(id=AL, state=FIRING, episode=2, finding=STUCK, fired_at=5, updated_at=6, key="k"))
         ).items()
-        if name in {"id", "state", "episode", "finding", "fired_at", "updated_at", "resolved_at", "resolved_by"}
+        if name
+        in {"id", "state", "episode", "finding", "fired_at", "updated_at", "resolved_at", "resolved_by"}
     } | {"note": "", "breaker_ids": [], "covered_by": ""}
     with closing(sqlite3.connect(path)) as connection:
         for script in scripts()[:3]:
@@ -206,7 +213,9 @@ def test_alerts_of_the_versions_before_are_read_and_keep_their_keys(tmp_path: Pa
                 )
     with closing(ControlDb(path)) as db, db.reading() as connection:
         alert, covered = get_alert(connection, AL), get_alert(connection, "al_2")
-        kinds = connection.execute("SELECT kind, severity, key, covered_by FROM alerts ORDER BY seq").fetchall()
+        kinds = connection.execute(
+            "SELECT kind, severity, key, covered_by FROM alerts ORDER BY seq"
+        ).fetchall()
     assert (alert.key, alert.was_told, alert.told) == (AL, True, None)
     assert not covered.was_told
     assert [tuple(row) for row in kinds] == [

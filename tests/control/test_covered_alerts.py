@@ -65,8 +65,9 @@ def decide(parts: Parts, tmp_path: Path, *findings: Finding) -> None:
 
 def messages(parts: Parts) -> list[str]:
     with parts.db.reading() as connection:
-        rows = connection.execute("SELECT message_id FROM outbox ORDER BY seq").fetchall()
-    return [row["message_id"] for row in rows]
+        rows = connection.execute("SELECT message_id, order_key FROM outbox ORDER BY seq").fetchall()
+        ours = [row for row in rows if not get_alert(connection, row["order_key"]).is_system]
+    return [row["message_id"] for row in ours]
 
 
 def states(parts: Parts) -> dict[str, tuple[AlertState, str]]:

@@ -10,10 +10,10 @@ import pytest
 from control.action import Action
 from control.actor import Actor
 from control.alerts import AlertState, list_alerts
-from control.breakers.index import Decision
+from control.breakers.verdict import Decision
 from control.notifiers.webhook import Webhook, WebhookConfig
-from control.outbox import list_deliveries
 from control.policy import Policy, Reach, Rule
+from control.scope import Asked
 from control.service import ControlLoop, LoopSettings
 from detectors.protocol import Severity
 from tests.control.support import (
@@ -52,7 +52,11 @@ def firing(parts: Parts) -> list[str]:
 
 def pending(parts: Parts, finding_id: str = STUCK.id) -> list[str]:
     with parts.db.reading() as connection:
-        return [d.message_id for d in list_deliveries(connection, f"al_{finding_id}") if d.state == "pending"]
+        rows = connection.execute(
+            "SELECT message_id FROM outbox WHERE state = 'pending' AND message_id LIKE ? ORDER BY seq",
+            (f"msg_{finding_id}_%",),
+        )
+        return [row["message_id"] for row in rows]
 
 
 def attempts(parts: Parts) -> int:
@@ -65,7 +69,7 @@ def test_a_critical_finding_pages_and_stops_the_session(parts: Parts, spool: Spo
     parts.decide_all()
     assert firing(parts) == [STUCK.id]
     assert pending(parts) == [f"msg_{STUCK.id}_1_firing"]
-    assert parts.index.check("session-1", "anything").decision is Decision.HALT
+    assert parts.index.check(Asked(session="session-1", tool="anything")).decision is Decision.HALT
 
 
 def test_without_a_policy_it_only_pages(tmp_path: Path, spool: Spool) -> None:
@@ -73,14 +77,14 @@ def test_without_a_policy_it_only_pages(tmp_path: Path, spool: Spool) -> None:
     with closing(Parts(tmp_path)) as parts:
         parts.decide_all()
         assert firing(parts) == [STUCK.id]
-        assert parts.index.check("session-1", "fetch_page").decision is Decision.ALLOW
+        assert parts.index.check(Asked(session="session-1", tool="fetch_page")).decision is Decision.ALLOW
 
 
 def test_a_warning_neither_pages_nor_stops(parts: Parts, spool: Spool) -> None:
     spool.add(replace(STUCK, severity=Severity.WARNING))
     parts.decide_all()
     assert firing(parts) == []
-    assert parts.index.check("session-1", "fetch_page").decision is Decision.ALLOW
+    assert parts.index.check(Asked(session="session-1", tool="fetch_page")).decision is Decision.ALLOW
 
 
 def test_findings_are_decided_once(parts: Parts, spool: Spool) -> None:
@@ -105,7 +109,7 @@ def test_after_a_restart_everything_is_as_before(
         assert again.control.step() == 0
         assert firing(again) == [STUCK.id]
         assert pending(again) == [f"msg_{STUCK.id}_1_firing"]
-        assert again.index.check("session-1", "x").decision is Decision.HALT
+        assert again.index.check(Asked(session="session-1", tool="x")).decision is Decision.HALT
         assert again.index.revision == parts.index.revision
 
 
@@ -200,7 +204,7 @@ def test_what_is_over_is_forgotten_in_the_end_and_what_is_not_is_kept(
     clock.advance(31 * 86_400)
     spool.add(another(1, session_id="session-2", revision=1))
     parts.decide_all()
-    parts.index.check("session-1", "x")
+    parts.index.check(Asked(session="session-1", tool="x"))
     parts.control.settle()
     parts.control.housekeep(30 * 86_400.0)
     assert firing(parts) == [another(1).id]
@@ -226,7 +230,7 @@ def test_what_nothing_happens_to_ends_by_itself_and_is_forgotten_then(
     clock.advance(2 * 86_400)
     parts.control.housekeep(30 * 86_400.0)
     assert firing(parts) == []
-    assert parts.index.check("session-1", "x").decision is Decision.ALLOW
+    assert parts.index.check(Asked(session="session-1", tool="x")).decision is Decision.ALLOW
     assert pending(parts) == [f"msg_{STUCK.id}_1_resolved"]
     with parts.db.reading() as connection:
         for table in ("alert_events", "breaker_events"):
@@ -285,7 +289,7 @@ def test_a_slow_destination_holds_up_no_other(tmp_path: Path, spool: Spool, rece
     }
     receiver.script = [Reply(delay_s=60.0)]
     with closing(Parts(tmp_path, notifiers=hooks)) as parts, closing(other):
-        spool.add(*(another(n) for n in range(5)))
+        spool.add(*(another(n, session_id=f"s{n}") for n in range(5)))
         parts.decide_all()
         parts.delivery.start()
         assert len(other.wait_for(5)) == 5

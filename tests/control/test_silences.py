@@ -57,7 +57,9 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 def messages(parts: Parts) -> list[str]:
     with parts.db.reading() as connection:
-        rows = connection.execute("SELECT message_id FROM outbox WHERE type LIKE 'alert.%' ORDER BY seq").fetchall()
+        rows = connection.execute(
+            "SELECT message_id FROM outbox WHERE type LIKE 'alert.%' ORDER BY seq"
+        ).fetchall()
     return [row["message_id"] for row in rows]
 
 
@@ -77,7 +79,7 @@ def messages(parts: Parts) -> list[str]:
         ("agent", "=~", "(?:buyer|seller)", True),
     ],
 )
-def test_matchers(name: str, op: str, value: str, holds: bool) -> None:
+def test_matchers(name: str, op: str, value: str, *, holds: bool) -> None:
     assert matcher(name, op, value).matches(LABELS) is holds
 
 
