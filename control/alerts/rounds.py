@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from detectors.notes import Notes
 
 _NS: Final = 1_000_000_000
-SLICE: Final = 200
+SLICE: Final = 100
 _WHY: Final = {
     Over.RUN_ENDED: "the run has ended",
     Over.USER_SPOKE: "the user has spoken to the agent since",

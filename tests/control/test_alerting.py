@@ -12,6 +12,7 @@ from control.actor import Actor
 from control.alerts import AlertSettings, AlertState, IllegalAlertTransition, UnknownAlert, get_alert
 from control.alerts.book import firing_of_kind
 from control.alerts.desk import AlertParts
+from control.alerts.rounds import SLICE
 from control.alerts.system import FLAPPING
 from control.facts import Fact
 from control.notifiers.protocol import Audience, Capabilities, Delivered
@@ -298,23 +299,21 @@ def test_a_message_says_what_it_cost_what_was_tried_and_what_helps(stage: Callab
 
 
 def test_a_turn_looks_at_a_slice_and_a_round_at_all(stage: Callable[..., Stage]) -> None:
-    on = stage()
-    many = [another(n, session_id=f"s{n}") for n in range(1, 451)]
+    on = stage(keep_firing_s=60.0)
+    many = [another(n, session_id=f"s{n}") for n in range(1, 2 * SLICE + 51)]
     on.find(*many)
     for finding in many:
-        on.parts.notes[finding.session_id] = Notes(
-            session_id=finding.session_id, last_user_ns=on.parts.clock.now
-        )
-    for seconds in (1, 1, 1, 60, 1, 1):
-        assert len(firing(on, "doom_loop")) == 450
-        on.pass_time(seconds)
-        if seconds == 60:
-            break
-    assert len(firing(on, "doom_loop")) == 250
+        session = finding.session_id
+        on.parts.notes[session] = Notes(session_id=session, last_user_ns=on.parts.clock.now)
+    for _ in range(3):  # a round: all seem over
+        on.pass_time(1)
+    assert len(firing(on, "doom_loop")) == len(many)
+    on.pass_time(60)
+    assert len(firing(on, "doom_loop")) == SLICE + 50
     on.pass_time(1)
     on.pass_time(1)
     assert firing(on, "doom_loop") == []
-    assert len(on.told()) == 900
+    assert len(on.told()) == 2 * len(many)
 
 
 def test_after_a_restart_what_seemed_over_has_to_seem_so_again(
