@@ -23,6 +23,7 @@ from api.backtesting import Comparison, Place, Sayings, compare
 from api.build import build_engine
 from api.config import ConfigError, Settings, load, to_json
 from api.judging import Judge
+from api.policyfile import PolicyError, read_policy
 from api.policyrules import policy_of
 from api.prices import Prices, PricesError, read_prices
 from api.printable import printable
@@ -43,6 +44,7 @@ SESSIONS_COUNTED: Final = 50_000
 ANY_CRITICAL: Final = Policy(rules=(Rule(name="any critical finding", reach=Reach.SESSION),))
 """What is taken for the policy when none is configured."""
 
+_OF_POLICY: Final = ("policy", "policy_file", "escalate_after")
 _PROGRESS_EVERY: Final = 256
 _FORGET_EVERY: Final = 4_096
 _DAY_NS: Final = 86_400 * 10**9
@@ -149,19 +151,22 @@ def backtest(
 def propose(current: Settings, config: Path) -> Proposal:
     """Lay a file over the settings in force: what it does not say stays; it wins over the environment.
 
-    Only its `detectors`, `policy` and `escalate_after` count. Raises `ConfigError` that names file and key.
+    Only its `detectors`, `policy`, `policy_file` and `escalate_after` count. Raises `ConfigError` that names
+    file and key.
     """
     told = read_toml(config)
     try:
         checked = load(told, None)
         changes: dict[str, object] = {"detectors": _merged(current.detectors, told.get("detectors", {}))}
-        changes |= {name: getattr(checked, name) for name in ("policy", "escalate_after") if name in told}
+        changes |= {name: getattr(checked, name) for name in _OF_POLICY if name in told}
+        if "policy" in told or "policy_file" in told:  # one takes the other's place
+            changes |= {"policy": checked.policy, "policy_file": checked.policy_file}
         proposed = current.model_copy(update=changes)
         build_engine(proposed)
         _policy(proposed)
     except ConfigError as error:
         raise ConfigError("\n".join(f"{config}: {line}" for line in str(error).splitlines())) from error
-    said = {key: told[key] for key in ("policy", "escalate_after") if key in told}
+    said = {key: told[key] for key in _OF_POLICY if key in told}
     return Proposal(current, proposed, dict(_flat("detectors", told.get("detectors", {}))) | said)
 
 
@@ -198,8 +203,10 @@ def _policy(settings: Settings) -> tuple[Policy, bool]:
     """The policy, and whether it is assumed because none is configured."""
     plain: Any = to_json(settings)
     try:
+        if settings.policy_file is not None:
+            return read_policy(settings.policy_file, None, settings.escalate_after).policy, False
         policy = policy_of(plain["policy"], settings.escalate_after)
-    except ValueError as error:
+    except (PolicyError, ValueError) as error:
         raise ConfigError(str(error)) from error
     return (policy, False) if policy.rules else (ANY_CRITICAL, True)
 

@@ -276,7 +276,7 @@ def test_a_person_reads_it_in_a_table(lived: Lived, tmp_path: Path, monkeypatch:
         ("[detectors.doom_loop]\nerrorz = 3\n", "unknown setting detectors.doom_loop.errorz"),
         ("[detectors.doom_lop]\n", "unknown detector detectors.doom_lop"),
         ("[detectors.doom_loop]\nerrors = 0\n", "doom_loop.errors must be"),
-        ("[[policy]]\nkinds = ['doom']\n", "policy.1.kinds: no detector finds 'doom'"),
+        ("[[policy]]\nkinds = ['doom']\n", "policy.1.kinds.1: no detector finds 'doom'"),
         ("[detector]\n", "detector: Extra inputs are not permitted"),
         ("errors =", "Invalid value"),
     ],
