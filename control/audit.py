@@ -1,6 +1,6 @@
-"""Who did what to what, and why: append-only, each entry chained to the one before by a hash.
+r"""Who did what to what, and why: append-only, each entry chained to the one before by a hash.
 
-`hash = sha256(previous hash + "\\n" + payload)`; the first entry follows `GENESIS`. Whoever changes, removes,
+`hash = sha256(previous hash + "\n" + payload)`; the first entry follows `GENESIS`. Whoever changes, removes,
 inserts or reorders entries breaks the chain from there on. Entries that are cut off the end leave a chain
 that is whole; the table's own counter shows it, and so does the newest hash if it was noted elsewhere.
 """

@@ -50,6 +50,13 @@ def brakes_of(
         budgets=budgets,
         dead_calls=dead_calls,
         thresholds=thresholds,
-        turn=BreakerTurn(db, breakers, policies, dead_calls, thresholds, budgets),
+        turn=BreakerTurn(
+            db=db,
+            breakers=breakers,
+            policies=policies,
+            dead_calls=dead_calls,
+            thresholds=thresholds,
+            budgets=budgets,
+        ),
         takers=(breakers.probes.take, thresholds.take, dead_calls.take),
     )

@@ -120,7 +120,7 @@ class Budgets:
             resets = None if not rule.window_s else start + int(rule.window_s * _NS)
             if wanted > left:
                 return Refusal(budget=name, owner=owner, remaining=max(0, left) / _PARTS, resets_ns=resets)
-            _keep(tx, rule, key, owner, start, spent, now)
+            _keep(tx, rule, key, owner=owner, start=start, spent=spent, now=now)
             reservation = Reservation(
                 id=self._new_id(),
                 budget=name,
@@ -278,9 +278,12 @@ def _reserved(connection: sqlite3.Connection | Transaction, key: str, now: int) 
     return int(row["n"])
 
 
-def _keep(tx: Transaction, rule: BudgetRule, key: str, owner: str, start: int, spent: int, now: int) -> None:
+def _keep(
+    tx: Transaction, rule: BudgetRule, key: str, *, owner: str, start: int, spent: int, now: int
+) -> None:
     tx.execute(
-        "INSERT INTO budgets (key, name, owner, window_start_ns, spent, updated_ns) VALUES (?, ?, ?, ?, ?, ?) "
+        "INSERT INTO budgets (key, name, owner, window_start_ns, spent, updated_ns) "
+        "VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (key) DO UPDATE SET window_start_ns = excluded.window_start_ns, spent = excluded.spent, "
         "updated_ns = excluded.updated_ns",
         (key, rule.name, owner, start, spent, now),

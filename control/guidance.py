@@ -145,7 +145,7 @@ def known_dead(tool: str, failures: int, error_class: str, error: str) -> str:
 def stronger(message: str, before: Action, now: Action) -> str:
     """Turn the text of a refusal that was ignored into that of a stronger one.
 
-    >>> stronger("Stopped by Recloser: it is stuck. " + _DENY, Action.DENY, Action.HALT).endswith("take over.")
+    >>> stronger("It is stuck. " + _DENY, Action.DENY, Action.HALT).endswith("can take over.")
     True
     """
     if before is now:

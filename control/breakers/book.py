@@ -10,32 +10,33 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from control.action import Action
 from control.actor import EXPIRY, Actor
 from control.breakers import byhand, changing, leases, store
 from control.breakers.blast import Activity, too_much
 from control.breakers.cause import Cause
 from control.breakers.changes import KEPT, Change
+from control.breakers.escalating import Escalation
 from control.breakers.hooks import Hooks
 from control.breakers.probing import Probes
-from control.breakers.record import Breaker, UnknownBreaker, breaker_id, from_json
+from control.breakers.record import Breaker, breaker_id, from_json
 from control.breakers.states import TRANSITIONS, Event, State
 from control.breakers.store import breakers_of, get_breaker, list_breakers
 from control.breakers.tainted import quarantine_of
 from control.breakers.timing import NS
 from control.breakers.watching import Watches
 from control.breakers.writer import Writer
-from control.guidance import for_human, for_model, ignored_for_model
-from control.policy import Trip
-from control.scope import Scope
+from control.guidance import for_human, for_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from control.action import Action
     from control.breakers.index import BreakerIndex
     from control.breakers.leases import Lease
     from control.breakers.settings import BreakerSettings
     from control.db import ControlDb, Transaction
+    from control.policy import Trip
+    from control.scope import Scope
     from detectors.notes import Notes
     from detectors.protocol import Finding
 
@@ -44,10 +45,6 @@ __all__ = ["Breakers", "breakers_of", "get_breaker", "list_breakers"]
 COOLING: Final = Actor(type="system", id="cooling")
 LATCHING: Final = Actor(type="system", id="oscillation")
 _WIDEST: Final = 7
-_COUNT: Final = """
-    UPDATE breakers SET denied = ?1, seen_ns = ?3, payload = json_set(payload, '$.denied', ?1)
-    WHERE id = ?2 AND state IN ('open', 'forced_open')
-"""
 _UNUSED: Final = """
     SELECT payload FROM breakers WHERE state IN ('open', 'half_open', 'shadow')
     AND max(seen_ns, json_extract(payload, '$.updated_at')) < ?
@@ -85,6 +82,7 @@ class Breakers:
         self.hooks = hooks or Hooks()
         self.watches = Watches(db, self.hooks, notes, now_ns, lambda: index.settings)
         self._writer = Writer(index, self.hooks, self.watches, now_ns)
+        self._escalation = Escalation(db, self._writer, self.watches)
         self.probes = Probes(db, self._writer)
         index.clock(now_ns)
         self._load()
@@ -128,11 +126,13 @@ class Breakers:
         if _old_news(before, found_ns):
             return None
         if (before.state, event) in TRANSITIONS and not (before.by_hand and before.state is State.SHADOW):
-            return self._open(tx, event, trip, known, before, cause)
+            return self._open(tx, event, trip, known, cause)
         if before.state is State.OPEN and not trip.shadow and trip.action.rank > before.action.rank:
             denied = self.index.denied(before.id, before.denied)
             actor = Actor(type="rule", id=trip.rule)
-            after = changing.escalated(before, trip.action, denied, denied, actor, now)
+            after = changing.escalated(
+                before, trip.action, actor, denied=denied, denied_before=denied, now_ns=now
+            )
             if trip.quarantine:
                 after = replace(after, quarantine=cause().quarantine)
             return self._writer.write(tx, Event.ESCALATE, before, after)
@@ -164,7 +164,13 @@ class Breakers:
             known, before = byhand.find(tx, target, event, now, if_match)
             denied = self.index.denied(before.id, before.denied)
             happened, after = byhand.after(
-                replace(before, denied=denied), event, actor, reason, ttl_s, action, now
+                replace(before, denied=denied),
+                event,
+                actor,
+                reason=reason,
+                ttl_s=ttl_s,
+                action=action,
+                now_ns=now,
             )
             if before.state is State.HALF_OPEN:
                 leases.void(tx, before.id, now)
@@ -199,31 +205,7 @@ class Breakers:
 
     def settle(self) -> list[Breaker]:
         """Bring what checks counted onto the disk; return the breakers that became stronger by it."""
-        counts = self.index.unwritten()
-        if not counts:
-            return []
-        stronger: list[Breaker] = []
-        with self._db.transaction() as tx:
-            now = self._now_ns()
-            for key, denied in counts.items():
-                tx.execute(_COUNT, (denied, key, now))
-                breaker = store.fetch(tx, key)
-                if breaker is None or not breaker.state.refuses:
-                    continue
-                action = self.index.strength(breaker)
-                if action.rank > breaker.action.rank:
-                    spent = self.index.settings.replan_budget if breaker.action is Action.REPLAN else 0
-                    weaker = breaker.denied_before + spent
-                    after = changing.escalated(breaker, action, denied, weaker, changing.ESCALATION, now)
-                    breaker = self._writer.write(tx, Event.ESCALATE, breaker, after)
-                    stronger.append(breaker)
-                self.watches.told(tx, breaker)
-            for wide, session in self.index.ignoring():
-                halted = self._halt(tx, wide, session)
-                if halted is not None:
-                    stronger.append(halted)
-            tx.after_commit(lambda: self.index.written(counts))
-        return stronger
+        return self._escalation.settle()
 
     def tick(self) -> None:
         """Do what is due by the clock: cool down, end what a person held, count silent probes as failed."""
@@ -241,22 +223,17 @@ class Breakers:
             self.probes.expire()
 
     def _open(
-        self,
-        tx: Transaction,
-        event: Event,
-        trip: Trip,
-        known: Breaker | None,
-        before: Breaker,
-        cause: Callable[[], Cause],
+        self, tx: Transaction, event: Event, trip: Trip, known: Breaker | None, cause: Callable[[], Cause]
     ) -> Breaker | None:
         now, settings = self._now_ns(), self.index.settings
+        before = known or changing.blank(trip.scope, now)
         if event is Event.TRIP:
             capped = too_much(tx, trip.scope, now, settings, self._active_sessions())
             if capped is not None:
                 return self._capped(tx, trip, known, before, capped)
         if before.state is State.HALF_OPEN:
             leases.void(tx, before.id, now)
-        after = changing.opened(before, event, trip, cause(), now, settings)
+        after = changing.opened(before, event, trip=trip, cause=cause(), now_ns=now, settings=settings)
         written = self._writer.write(tx, event, known, after)
         return self._latched(tx, written) if event is Event.TRIP else written
 
@@ -272,7 +249,14 @@ class Breakers:
             session_id=trip.scope.session or "",
         )
         shadow = replace(trip, shadow=True)
-        after = changing.opened(before, Event.SHADOW_TRIP, shadow, cause, self._now_ns(), self.index.settings)
+        after = changing.opened(
+            before,
+            Event.SHADOW_TRIP,
+            trip=shadow,
+            cause=cause,
+            now_ns=self._now_ns(),
+            settings=self.index.settings,
+        )
         written = self._writer.write(tx, Event.SHADOW_TRIP, known, replace(after, note=why))
         self.hooks.on_capped(tx, written)
         return written
@@ -286,30 +270,6 @@ class Breakers:
         self.hooks.on_flapping(tx, after)
         return after
 
-    def _halt(self, tx: Transaction, wide: Breaker, session: str) -> Breaker | None:
-        """Halt one session that goes on against a breaker that is not its own."""
-        scope = Scope(tenant=wide.scope.tenant, session=session)
-        trip = Trip(rule=wide.rule, scope=scope, action=Action.HALT, shadow=False)
-        known, now = store.fetch(tx, breaker_id(scope)), self._now_ns()
-        before = known or changing.blank(scope, now)
-        tx.after_commit(lambda: self.index.halted(wide.id, session))
-        if before.state is State.OPEN and before.action is not Action.HALT:
-            denied = self.index.denied(before.id, before.denied)
-            after = changing.escalated(before, Action.HALT, denied, denied, changing.ESCALATION, now)
-            return self._writer.write(tx, Event.ESCALATE, before, after)
-        if (before.state, Event.TRIP) not in TRANSITIONS:
-            return None
-        cause = Cause(
-            reason=wide.reason,
-            message_for_model=ignored_for_model(wide.scope),
-            message_for_human=f"Run halted: it went on against {wide.id} ({wide.scope})",
-            finding_id=wide.finding_id,
-            finding_revision=wide.finding_revision,
-            session_id=session,
-        )
-        after = changing.opened(before, Event.TRIP, trip, cause, now, self.index.settings)
-        return self._writer.write(tx, Event.TRIP, known, replace(after, actor=changing.ESCALATION))
-
     def _is_due(self, tx: Transaction, breaker: Breaker, now: int) -> None:
         if breaker.state.forced:
             note = "the time of the hold is over"
@@ -322,7 +282,7 @@ class Breakers:
 
     def _close(self, tx: Transaction, event: Event, before: Breaker, actor: Actor, note: str) -> Breaker:
         denied = self.index.denied(before.id, before.denied)
-        after = changing.closed(before, event, actor, note, denied, self._now_ns())
+        after = changing.closed(before, event, actor, note, denied=denied, now_ns=self._now_ns())
         if before.state is State.HALF_OPEN:
             leases.void(tx, before.id, self._now_ns())
         return self._writer.write(tx, event, before, after)

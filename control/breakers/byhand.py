@@ -84,6 +84,7 @@ def after(
     before: Breaker,
     event: Event,
     actor: Actor,
+    *,
     reason: str,
     ttl_s: float | None,
     action: Action | None,
@@ -92,32 +93,39 @@ def after(
     """Return what happens to a breaker, and how it looks then. Raises `IllegalTransition`."""
     ends = None if ttl_s is None else now_ns + int(ttl_s * NS)
     if event is Event.RESET:
-        return event, changing.closed(before, event, actor, reason, before.denied, now_ns)
+        return event, changing.closed(before, event, actor, reason, denied=before.denied, now_ns=now_ns)
     if event is Event.RELEASE:
         return let_go(before, event, actor, reason, now_ns)
     if event is Event.SHADOW:
         return event, changing.shadowed(before, actor, reason, ends, now_ns)
     if event is Event.TRIP:
-        return _tripped(before, actor, reason, action or Action.DENY, ends, now_ns)
+        return _tripped(before, actor, reason=reason, action=action or Action.DENY, ends=ends, now_ns=now_ns)
     strength = action or _as_strong(before, event)
-    return event, changing.held(before, event, actor, reason, strength, ends, now_ns)
+    held = changing.held(before, event, actor, reason=reason, action=strength, ends=ends, now_ns=now_ns)
+    return event, held
 
 
 def let_go(before: Breaker, event: Event, actor: Actor, note: str, now_ns: int) -> tuple[Event, Breaker]:
     """End a hold: what was open before it is open again, all else is closed."""
     if before.state.forced and before.resumes is State.OPEN:
         return Event.RESUME, changing.resumed(before, actor, note, now_ns)
-    return event, changing.closed(before, event, actor, note, before.denied, now_ns)
+    return event, changing.closed(before, event, actor, note, denied=before.denied, now_ns=now_ns)
 
 
 def _tripped(
-    before: Breaker, actor: Actor, reason: str, action: Action, ends: int | None, now_ns: int
+    before: Breaker, actor: Actor, *, reason: str, action: Action, ends: int | None, now_ns: int
 ) -> tuple[Event, Breaker]:
     if before.state is not State.OPEN:
-        return Event.TRIP, changing.tripped_by_hand(before, actor, reason, action, ends, now_ns)
+        opened = changing.tripped_by_hand(
+            before, actor, reason=reason, action=action, ends=ends, now_ns=now_ns
+        )
+        return Event.TRIP, opened
     if action.rank <= before.action.rank:
         raise IllegalTransition(before.state, Event.TRIP)
-    return Event.ESCALATE, changing.made_stronger_by_hand(before, actor, reason, action, ends, now_ns)
+    stronger = changing.made_stronger_by_hand(
+        before, actor, reason=reason, action=action, ends=ends, now_ns=now_ns
+    )
+    return Event.ESCALATE, stronger
 
 
 def _as_strong(before: Breaker, event: Event) -> Action:

@@ -45,7 +45,13 @@ def blank(scope: Scope, now_ns: int) -> Breaker:
 
 
 def opened(
-    before: Breaker, event: Event, trip: Trip, cause: Cause, now_ns: int, settings: BreakerSettings
+    before: Breaker,
+    event: Event,
+    *,
+    trip: Trip,
+    cause: Cause,
+    now_ns: int,
+    settings: BreakerSettings,
 ) -> Breaker:
     """Open a breaker (or note in shadow that it would open) as a policy's rule asks for."""
     level = next_level(before, now_ns, settings)
@@ -87,7 +93,7 @@ def opened(
 
 
 def escalated(
-    before: Breaker, action: Action, denied: int, denied_before: int, actor: Actor, now_ns: int
+    before: Breaker, action: Action, actor: Actor, *, denied: int, denied_before: int, now_ns: int
 ) -> Breaker:
     """Make a breaker stronger; `denied_before` refusals were those of weaker strengths."""
     return replace(
@@ -140,7 +146,7 @@ def latched(before: Breaker, actor: Actor, now_ns: int) -> Breaker:
     )
 
 
-def closed(before: Breaker, event: Event, actor: Actor, note: str, denied: int, now_ns: int) -> Breaker:
+def closed(before: Breaker, event: Event, actor: Actor, note: str, *, denied: int, now_ns: int) -> Breaker:
     """Close a breaker, for whatever reason."""
     return replace(
         before,
@@ -162,7 +168,14 @@ def closed(before: Breaker, event: Event, actor: Actor, note: str, denied: int, 
 
 
 def held(
-    before: Breaker, event: Event, actor: Actor, reason: str, action: Action, ends: int | None, now_ns: int
+    before: Breaker,
+    event: Event,
+    actor: Actor,
+    *,
+    reason: str,
+    action: Action,
+    ends: int | None,
+    now_ns: int,
 ) -> Breaker:
     """Let a person hold a breaker open or closed until `ends`; what it was before goes on then."""
     was_open = before.state in (State.OPEN, State.HALF_OPEN)
@@ -200,7 +213,7 @@ def held(
 
 
 def tripped_by_hand(
-    before: Breaker, actor: Actor, reason: str, action: Action, ends: int | None, now_ns: int
+    before: Breaker, actor: Actor, *, reason: str, action: Action, ends: int | None, now_ns: int
 ) -> Breaker:
     """Open a breaker because a person says so, until `ends` or until a person resets it."""
     return replace(
@@ -224,10 +237,11 @@ def tripped_by_hand(
 
 
 def made_stronger_by_hand(
-    before: Breaker, actor: Actor, reason: str, action: Action, ends: int | None, now_ns: int
+    before: Breaker, actor: Actor, *, reason: str, action: Action, ends: int | None, now_ns: int
 ) -> Breaker:
     """Make an open breaker stronger because a person says so; it is the person's from then on."""
-    after = escalated(before, action, before.denied, before.denied, actor, now_ns)
+    denied = before.denied
+    after = escalated(before, action, actor, denied=denied, denied_before=denied, now_ns=now_ns)
     return replace(after, note=reason, until=ends, by_hand=True)
 
 

@@ -52,6 +52,7 @@ def grant(
     tx: Transaction,
     breaker: Breaker,
     client: str,
+    *,
     now_ns: int,
     settings: BreakerSettings,
     new_id: Callable[[], str],
@@ -123,7 +124,8 @@ def oldest(tx: Transaction, breaker: Breaker, before_ns: int) -> Lease | None:
     """Return the first probe under way that was granted before a moment."""
     row = tx.one(
         f"SELECT {_COLUMNS} FROM leases "  # noqa: S608 - our own columns
-        "WHERE breaker_id = ? AND episode = ? AND result = '' AND granted_ns <= ? ORDER BY granted_ns LIMIT 1",
+        "WHERE breaker_id = ? AND episode = ? AND result = '' AND granted_ns <= ? "
+        "ORDER BY granted_ns LIMIT 1",
         (breaker.id, breaker.episode, before_ns),
     )
     return None if row is None else Lease(**dict(row))

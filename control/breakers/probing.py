@@ -45,7 +45,12 @@ class Probes:
             if breaker.state is not State.HALF_OPEN:
                 return None
             lease = leases.grant(
-                tx, breaker, client, self._writer.now_ns(), self._writer.index.settings, self._new_id
+                tx,
+                breaker,
+                client,
+                now_ns=self._writer.now_ns(),
+                settings=self._writer.index.settings,
+                new_id=self._new_id,
             )
             self._show(tx, breaker)
             return lease
@@ -116,7 +121,7 @@ class Probes:
             reopened = changing.reopened(breaker, PROBE, note, now, index.settings)
             after = self._writer.write(tx, Event.PROBE_FAILED, breaker, reopened)
         elif leases.succeeded(tx, breaker) >= index.settings.successes:
-            closed = changing.closed(breaker, Event.PROBE_OK, PROBE, note, breaker.denied, now)
+            closed = changing.closed(breaker, Event.PROBE_OK, PROBE, note, denied=breaker.denied, now_ns=now)
             after = self._writer.write(tx, Event.PROBE_OK, breaker, closed)
         if after.state is not State.HALF_OPEN:
             leases.void(tx, breaker.id, now)

@@ -26,6 +26,7 @@ class BreakerTurn:
 
     def __init__(
         self,
+        *,
         db: ControlDb,
         breakers: Breakers,
         policies: PolicyHolder,

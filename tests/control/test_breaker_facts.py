@@ -33,7 +33,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def feed(
-    world: World, *kinds: str, threshold: Threshold = FIVE, session: str = "session-1", **payload: Any
+    world: World,
+    *kinds: str,
+    threshold: Threshold = FIVE,
+    session: str = "session-1",
+    **payload: Any,  # noqa: ANN401 - JSON
 ) -> None:
     taker = Thresholds(world.breakers, lambda: (threshold,), world.clock)
     for kind in kinds:
@@ -124,7 +128,7 @@ def test_old_rows_are_forgotten(world: World) -> None:
         assert tx.execute("SELECT * FROM failure_rows").fetchall() == []
 
 
-def seen(world: World, kind: str, **payload: Any) -> None:
+def seen(world: World, kind: str, **payload: Any) -> None:  # noqa: ANN401 - JSON
     with world.db.transaction() as tx:
         world.breakers.probes.take(tx, fact(world, kind, **payload))
 
@@ -182,7 +186,11 @@ DEAD = Asked(service="shop", session="session-1", tool="fetch_page", args=SIGNAT
 
 
 def learned(
-    world: World, dead: DeadCalls, kind: str = "failed", session: str = "session-1", **payload: Any
+    world: World,
+    dead: DeadCalls,
+    kind: str = "failed",
+    session: str = "session-1",
+    **payload: Any,  # noqa: ANN401 - JSON
 ) -> None:
     told = {
         "signature": SIGNATURE,

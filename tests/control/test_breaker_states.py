@@ -11,16 +11,25 @@ HEAD = (
     "trip shadow_trip escalate latch cool_down probe_ok probe_failed reset expire "
     "force_open force_close release resume shadow"
 )
+SHORT = {
+    "clos": State.CLOSED,
+    "open": State.OPEN,
+    "half": State.HALF_OPEN,
+    "f_op": State.FORCED_OPEN,
+    "f_cl": State.FORCED_CLOSED,
+    "shad": State.SHADOW,
+    "-": None,
+}
 GRID = """
-closed        open shadow -           -    -         -      -    -      -      forced_open forced_closed -      -    shadow
-open          -    -      open        open half_open -      -    closed closed forced_open forced_closed -      -    shadow
-half_open     open -      -           -    -         closed open closed closed forced_open forced_closed -      -    shadow
-forced_open   -    -      forced_open -    -         -      -    -      closed forced_open forced_closed closed open -
-forced_closed -    -      -           -    -         -      -    -      closed forced_open forced_closed closed open -
-shadow        open -      -           -    -         -      -    closed closed forced_open forced_closed -      -    -
+closed        open shad -    -    -    -    -    -    -    f_op f_cl -    -    shad
+open          -    -    open open half -    -    clos clos f_op f_cl -    -    shad
+half_open     open -    -    -    -    clos open clos clos f_op f_cl -    -    shad
+forced_open   -    -    f_op -    -    -    -    -    clos f_op f_cl clos open -
+forced_closed -    -    -    -    -    -    -    -    clos f_op f_cl clos open -
+shadow        open -    -    -    -    -    -    clos clos f_op f_cl -    -    -
 """
 EXPECTED = {
-    (State(row[0]), Event(event)): None if after == "-" else State(after)
+    (State(row[0]), Event(event)): SHORT[after]
     for row in (line.split() for line in GRID.strip().splitlines())
     for event, after in zip(HEAD.split(), row[1:], strict=True)
 }

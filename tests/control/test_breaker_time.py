@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
 
 from control.action import Action
 from control.breakers.book import list_breakers
+from control.breakers.changes import Change, Changes
 from control.breakers.leases import LeaseOver, UnknownLease
 from control.breakers.record import UnknownBreaker, breaker_id
 from control.breakers.settings import BreakerSettings
 from control.breakers.states import Event, State
 from control.breakers.verdict import Decision, allowed_probe
+from control.policy import Trip
 from control.scope import Asked, Scope
 from tests.control.breaker_world import CALL, SESSION, TOOL, WIDE, World
-from tests.control.support import another
+from tests.control.support import STUCK, another
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,8 +102,6 @@ def test_no_more_probes_than_leases(world: World) -> None:
 
 
 def test_leases_that_many_want_at_once_are_given_once(world: World) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     key = world.half_open().id
     with ThreadPoolExecutor(8) as pool:
         given = [
@@ -366,12 +368,28 @@ def test_a_probe_under_way_is_known_after_a_restart(world: World) -> None:
 
 def test_an_upgrade_keeps_records_of_the_first_version(world: World) -> None:
     opened = world.tripped(TOOL)
-    first = (
-        '{"id":"%s","scope":{"tenant":"default","service":null,"session":"session-1","tool":"fetch_page"},'
-        '"state":"open","action":"deny","revision":%d,"episode":1,"reason":"doom_loop","message_for_model":"m",'
-        '"message_for_human":"h","finding_id":"f","finding_revision":0,"rule":"r",'
-        '"actor":{"type":"rule","id":"r"},"opened_at":1,"updated_at":1,"closed_at":null,"denied":2,"note":""}'
-    ) % (opened.id, opened.revision)
+    first = orjson.dumps(
+        {
+            "id": opened.id,
+            "scope": {"tenant": "default", "service": None, "session": "session-1", "tool": "fetch_page"},
+            "state": "open",
+            "action": "deny",
+            "revision": opened.revision,
+            "episode": 1,
+            "reason": "doom_loop",
+            "message_for_model": "m",
+            "message_for_human": "h",
+            "finding_id": "f",
+            "finding_revision": 0,
+            "rule": "r",
+            "actor": {"type": "rule", "id": "r"},
+            "opened_at": 1,
+            "updated_at": 1,
+            "closed_at": None,
+            "denied": 2,
+            "note": "",
+        }
+    ).decode()
     with world.db.transaction() as tx:
         tx.execute("UPDATE breakers SET payload = ?", (first,))
         tx.execute("UPDATE breaker_events SET payload = ?", (first,))
@@ -385,7 +403,7 @@ def test_followers_are_told_in_order_and_may_catch_up(world: World) -> None:
     told: list[tuple[int, str, State | None]] = []
     end = world.breakers.index.subscribe(
         lambda change: told.append(
-            (change.revision, change.breaker_id, change.breaker and change.breaker.state)
+            (change.revision, change.breaker_id, change.breaker.state if change.breaker else None)
         )
     )
     world.half_open()
@@ -406,9 +424,7 @@ def test_followers_are_told_in_order_and_may_catch_up(world: World) -> None:
     assert again == changes, "a restart keeps them"
 
 
-def test_changes_that_are_not_kept_any_more_are_a_gap(world: World) -> None:
-    from control.breakers.changes import Change, Changes
-
+def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
     changes = Changes(kept=3)
     changes.begin(10)
     assert changes.since(9) is None
@@ -434,15 +450,16 @@ def test_a_follower_that_fails_does_not_keep_others_from_knowing(world: World) -
 def test_what_is_undone_is_neither_in_memory_nor_told(world: World) -> None:
     told: list[int] = []
     world.breakers.index.subscribe(lambda change: told.append(change.revision))
-    with pytest.raises(RuntimeError), world.db.transaction() as tx:
-        from control.policy import Trip
-        from tests.control.support import STUCK
-
-        world.breakers.trip(
-            tx, Trip(rule="r", scope=WIDE, action=Action.DENY, shadow=False), STUCK, world.clock()
-        )
-        raise RuntimeError("undo")
+    with pytest.raises(RuntimeError, match="undo"):
+        _trip_and_fail(world)
     assert (told, world.ask(), world.events()) == ([], Decision.ALLOW, [])
+
+
+def _trip_and_fail(world: World) -> None:
+    trip = Trip(rule="r", scope=WIDE, action=Action.DENY, shadow=False)
+    with world.db.transaction() as tx:
+        world.breakers.trip(tx, trip, STUCK, world.clock())
+        raise RuntimeError("undo")
 
 
 def test_the_session_of_the_finding_lists_a_wide_breaker(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,8 +31,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 def steps(world: World, began_s: float, **more: int) -> None:
     """The session's last step began so many seconds from now."""
     at = world.clock() + int(began_s * NS)
-    notes = Notes(session_id="session-1", last_start_ns=at, last_ns=at)
-    world.notes["session-1"] = replace(notes, **more)
+    times = {"last_start_ns": at, "last_ns": at} | more
+    world.notes["session-1"] = Notes(session_id="session-1", **times)  # type: ignore[arg-type]  # times only
 
 
 def look(world: World, after_s: float = 0) -> str | None:

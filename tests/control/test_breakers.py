@@ -22,6 +22,7 @@ from tests.control.breaker_world import PERSON, SESSION, TOOL, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
