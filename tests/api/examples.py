@@ -6,6 +6,7 @@ another state has an entry of its own in `BEFORE`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from api.reload import PolicyPlace
 from control.actor import Actor
 from control.breakers.states import Event
+from control.notices import rfc3339
 from control.policy import BudgetRule, Per, Unit
 from control.scope import Scope
 from control.tokens import Wanted
@@ -27,6 +29,7 @@ SOMEBODY: Final = Actor(type="person", id="somebody")
 NUMBERS: Final = count(1)
 """Things get names of their own, so that all examples can be asked of one app."""
 STRUCTURE: Final = "application/json"
+LATER: Final = "2030-01-01T00:00:00Z"
 
 
 def open_breaker(api: Api) -> str:
@@ -93,12 +96,25 @@ def policy_file(api: Api) -> str:
     return ""
 
 
+def silence(api: Api) -> str:
+    ends = api.parts.clock() + 3600 * 10**9
+    body = {
+        "matchers": [{"name": "service", "op": "=", "value": "shop"}],
+        "ends_at": rfc3339(ends),
+        "comment": f"silence {next(NUMBERS)}",
+    }
+    made: str = api.ask("POST", "/v1/silences", json=body).json()["id"]
+    return made
+
+
 PREPARED: Final[Mapping[str, Callable[[Api], str]]] = {
     "breaker_id": open_breaker,
     "alert_id": alert,
     "lease_id": lease,
     "reservation_id": reservation,
     "token_id": token,
+    "silence_id": silence,
+    "session_id": lambda api: f"stuck-{int(alert(api)[3:], 16)}",
     "name": budget,
     "key": lambda _api: "allow.fetch_page",
     "agent": lambda _api: "buyer",
@@ -112,19 +128,36 @@ BEFORE: Final[Mapping[tuple[str, str], Callable[[Api], str]]] = {
 }
 
 
-def example_of(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """Return the documented body of a request; None when it has none. Fails when it has no example."""
+class NoExampleError(Exception):
+    """The document has none for a request's field."""
+
+
+def example_of(document: Mapping[str, Any], operation: Mapping[str, Any], now_ns: int) -> Any:  # noqa: ANN401 - JSON
+    """Return the documented body of a request; None when it has none. Raises `NoExampleError`.
+
+    A time far ahead stands for one in an hour.
+    """
     if "requestBody" not in operation:
         return None
     content = operation["requestBody"]["content"][STRUCTURE]
-    if "example" in content:
-        return content["example"]
-    schema = content["schema"]
-    if "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    found = content["example"] if "example" in content else _made(document, content["schema"], "the body")
+    return json.loads(json.dumps(found).replace(LATER, rfc3339(now_ns + 3600 * 10**9)))
+
+
+def _made(document: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> Any:  # noqa: ANN401 - JSON
     if "examples" in schema:
         return schema["examples"][0]
-    required = schema.get("required", [])
-    missing = [name for name in required if "examples" not in schema["properties"][name]]
-    assert not missing, f"no example for {missing} of {schema.get('title')}"
-    return {name: schema["properties"][name]["examples"][0] for name in required}
+    if "default" in schema:
+        return schema["default"]
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return _made(document, document["components"]["schemas"][name], f"{where} ({name})")
+    if schema.get("type") == "array":
+        return [_made(document, schema["items"], where)]
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("type") == "object" and "properties" in schema:
+        fields = schema["properties"]
+        required = schema.get("required", [])
+        return {name: _made(document, fields[name], f"{where}.{name}") for name in required}
+    raise NoExampleError(where)
