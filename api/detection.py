@@ -215,6 +215,7 @@ class DetectionLoop:
             return
         created = time.time_ns()
         rows = [(finding.id, finding.revision, payload, created) for finding, payload in findings]
+        self._noter.found(one for one, _ in findings)
         facts, noted = self._noter.pending(), self._noter.of_findings(one for one, _ in findings)
 
         def run(connection: sqlite3.Connection) -> None:

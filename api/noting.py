@@ -57,6 +57,14 @@ class Noter:
         except Exception as error:  # noqa: BLE001 - one event must not keep all others from being noted
             self._on_trouble("note", error)
 
+    def found(self, findings: Iterable[Finding]) -> None:
+        """Note down findings, after the event that completed them."""
+        for finding in findings:
+            try:
+                self._book.found(finding)
+            except Exception as error:  # noqa: BLE001 - evidence of any shape
+                self._on_trouble("note", error)
+
     def pending(self) -> Sequence[FactRow]:
         """Facts that are to be written; `written` says that they are."""
         return tuple(self._facts)

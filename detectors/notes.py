@@ -105,6 +105,30 @@ class FailingPath:
     recovered_ns: int = 0
 
 
+class Found(NamedTuple):
+    """A finding of the session as it stands among its calls; `detectors.notes_found` says what an onset is.
+
+    `at_ns` and `number`: when it was found, an alarm when it became one. `began_number` is 0 and
+    `began_step_id` empty when the streak began before the latest calls.
+    """
+
+    finding_id: str
+    kind: str
+    severity: str
+    revision: int
+    summary: str
+    at_ns: int
+    number: int
+    began_ns: int
+    began_number: int
+    began_step_id: str
+    began_span_id: str
+    onset_ns: int
+    onset_number: int
+    onset_step_id: str
+    onset_span_id: str
+
+
 class Repeat(NamedTuple):
     """One call, in 16 hex digits of `signature`, and how often it was made; most are made once.
 
@@ -195,6 +219,7 @@ class Notes:
     paths: tuple[FailingPath, ...] = ()
     paths_forgotten: int = 0
     repeats: tuple[Repeat, ...] = ()
+    found: tuple[Found, ...] = ()
     effects: tuple[SideEffect, ...] = ()
     effects_forgotten: int = 0
     diagnoses: tuple[str, ...] = ()
@@ -269,7 +294,13 @@ def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
     return tuple(field.name for field in fields(kind))
 
 
-_TUPLES: Final[dict[str, Any]] = {"recent": Recent, "marks": Mark, "minutes": Minute, "repeats": Repeat}
+_TUPLES: Final[dict[str, Any]] = {
+    "recent": Recent,
+    "marks": Mark,
+    "minutes": Minute,
+    "repeats": Repeat,
+    "found": Found,
+}
 _RECORDS: Final[dict[str, Any]] = {"paths": FailingPath, "effects": SideEffect}
 _NAMES: Final = (
     "trace_ids",

@@ -22,12 +22,14 @@ from detectors.reading import Lens
 if TYPE_CHECKING:
     from collector.step import Json, Step, StepEvent
     from detectors.notes import Notes
+    from detectors.protocol import Finding
     from detectors.reading import Reading
 
 TOOLS: Final = ""
 """The key of what is known of tools, among the sessions' in a checkpoint."""
 _MEASURE_AT: Final = frozenset({1, 8, 32})
 _MEASURE_EVERY: Final = 128
+_SESSIONS_OF_ONE: Final = 64  # finding
 _DEADLY: Final = frozenset({Nature.STRUCTURAL, Nature.ENVIRONMENTAL, Nature.SEMANTIC})
 
 
@@ -97,6 +99,14 @@ class NotesBook:
                 return [ended(event)]
         return []
 
+    def found(self, finding: Finding) -> None:
+        """Note down a finding with the sessions that it is about; after its last step was applied."""
+        for session_id in dict.fromkeys((finding.session_id, *finding.session_ids[:_SESSIONS_OF_ONE])):
+            held = self._sessions.get(session_id)
+            if held is not None:
+                held.record.find(finding)
+                self._dirty[session_id] = None
+
     def notes(self, session_id: str) -> Notes | None:
         """What is noted of a session."""
         held = self._sessions.get(session_id)
@@ -110,6 +120,11 @@ class NotesBook:
             changes[TOOLS] = self._tools.state()
             self._tools.dirty = False
         return changes
+
+    def forget_changes(self) -> None:
+        """Forget what changed: for whoever writes no checkpoints, lest the names pile up."""
+        self._dirty.clear()
+        self._tools.dirty = False
 
     def states(self, session_ids: Iterable[str]) -> dict[str, Json | None]:
         """State of these sessions as it is now, None for those that are not noted."""

@@ -11,6 +11,7 @@ from detectors.excerpts import one_line, shown
 from detectors.handover import asks_a_person
 from detectors.notes import RECENT_KEPT, VERSION, Mark, Notes, of_state
 from detectors.notes_done import Done
+from detectors.notes_found import Findings
 from detectors.notes_paths import Paths
 from detectors.notes_repeats import Repeats
 from detectors.notes_spent import Spending
@@ -19,6 +20,7 @@ from detectors.role import Role
 
 if TYPE_CHECKING:
     from collector.step import Json, Step, ToolDefinitions
+    from detectors.protocol import Finding
     from detectors.reading import Reading
 
 GOAL_CHARS: Final = 500
@@ -69,6 +71,7 @@ class Record:
         "_goal_ns",
         "diagnoses",
         "done",
+        "found",
         "paths",
         "pauses",
         "recent",
@@ -98,6 +101,7 @@ class Record:
         self.turns: list[Mark] = []
         self.pauses: list[Mark] = []
         self.paths, self.done, self.repeats, self.spent = Paths(), Done(), Repeats(), Spending()
+        self.found = Findings()
         self.diagnoses: deque[str] = deque(maxlen=_FEW)
         self._after_call = False
         self._goal_ns = 0
@@ -140,6 +144,10 @@ class Record:
             self.spent.amend(step)
         self.last_ns = max(self.last_ns, step.end_ns)
 
+    def find(self, finding: Finding) -> None:
+        """Something was found in the session; its last step is in the record already."""
+        self.found.take(finding, self.recent, self.calls)
+
     def end_run(self, at_ns: int) -> None:
         """Its root has ended; a step that begins later takes that back."""
         if self.last_start_ns <= at_ns:
@@ -162,6 +170,7 @@ class Record:
         self.paths.absorb(past.paths)
         self.done.absorb(past.done)
         self.repeats.absorb(past.repeats)
+        self.found.absorb(past.found)
         self.spent.absorb(past.spent)
 
     def state(self) -> dict[str, Json]:
@@ -179,6 +188,7 @@ class Record:
             "effects": list(self.done),
             "effects_forgotten": self.done.forgotten,
             "repeats": self.repeats.state(),
+            "found": [list(one) for one in self.found],
             "diagnoses": list(self.diagnoses),
             "inner": [self._after_call, self._goal_ns],
         }
@@ -203,6 +213,7 @@ class Record:
         record.paths = Paths(view.paths, view.paths_forgotten)
         record.done = Done(view.effects, view.effects_forgotten)
         record.repeats = Repeats(state["repeats"])
+        record.found = Findings(view.found)
         record.spent = Spending.restored(state)
         record.diagnoses.extend(view.diagnoses)
         record._after_call, record._goal_ns = state["inner"]

@@ -1,0 +1,100 @@
+"""What was found in one session, and since when: the beginning of each streak among the session's calls.
+
+A streak begins with its first call, but nobody calls one failure a loop. Its *onset* is the call from which
+on the agent is stuck without excuse, and never one after the call at which it was found: of the same call
+again and again the third, in a cycle the first of its third lap; where the arguments were varied, which is
+an attempt each time, the one after three attempts. Three is the ceiling of retries that the detectors start
+from; readers of recorded runs call it stuck at about that call, too (docs/handoff.md has the figures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from detectors.notes import Found
+from detectors.protocol import Severity
+
+if TYPE_CHECKING:
+    from detectors.protocol import Finding
+
+KEPT: Final = 12
+REPEATS: Final = 2
+VARIED: Final = 3
+_VARIES: Final = "flail"
+_START_NS, _STEP_ID, _SPAN_ID, _NUMBER = 1, 7, 8, 9  # in a row of the latest calls
+
+
+class Findings:
+    """See the module. When there are too many, notes go before alarms, and the latest first."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: Iterable[Found] = ()) -> None:
+        self._found = {one.finding_id: one for one in found}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Found]:
+        return iter(self._found.values())
+
+    def take(self, finding: Finding, calls: Iterable[tuple[Any, ...]], number: int) -> None:
+        """Take a finding in; `calls` are rows of `detectors.notes.Recent`, `number` the calls so far."""
+        known = self._found.get(finding.id)
+        kind, severity = finding.kind, finding.severity.value
+        if known is None:
+            known = _found(finding, {row[_SPAN_ID]: row for row in calls}, number)
+        elif Severity(known.severity).rank == 0 < finding.severity.rank:
+            known = known._replace(at_ns=finding.detected_at, number=number)
+        self._found[finding.id] = known._replace(
+            kind=kind, severity=severity, revision=finding.revision, summary=finding.summary[:200]
+        )
+        if len(self._found) > KEPT:
+            weakest = min(self._found.values(), key=lambda one: (Severity(one.severity).rank, -one.at_ns))
+            del self._found[weakest.finding_id]
+
+    def absorb(self, past: Findings) -> None:
+        """Take over what was found before under another name."""
+        self._found = dict(list({**past._found, **self._found}.items())[:KEPT])
+
+
+def _found(finding: Finding, calls: Mapping[str, tuple[Any, ...]], number: int) -> Found:
+    began = calls.get(finding.first_span_id)
+    onset = _onset(finding, calls)
+    return Found(
+        finding_id=finding.id,
+        kind=finding.kind,
+        severity=finding.severity.value,
+        revision=finding.revision,
+        summary="",
+        at_ns=finding.detected_at,
+        number=number,
+        began_ns=finding.started_at,
+        began_number=began[_NUMBER] if began is not None else 0,
+        began_step_id=began[_STEP_ID] if began is not None else "",
+        began_span_id=finding.first_span_id,
+        onset_ns=onset[_START_NS] if onset is not None else finding.detected_at,
+        onset_number=onset[_NUMBER] if onset is not None else number,
+        onset_step_id=onset[_STEP_ID] if onset is not None else finding.step_id,
+        onset_span_id=onset[_SPAN_ID] if onset is not None else finding.span_id,
+    )
+
+
+def _onset(finding: Finding, calls: Mapping[str, tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """The call of the streak's onset, None when it is not among the latest ones."""
+    told = finding.evidence.get("span_ids")
+    spans = [span for span in told if isinstance(span, str)] if isinstance(told, (list, tuple)) else []
+    period = finding.evidence.get("period")
+    repeats = VARIED if finding.kind == _VARIES else REPEATS
+    began, last = calls.get(finding.first_span_id), calls.get(finding.span_id)
+    if isinstance(period, int) and began is not None:
+        wanted = began[_NUMBER] + REPEATS * period
+        third = next((row for row in calls.values() if row[_NUMBER] == wanted), None)
+    elif len(spans) > repeats and spans[0] == finding.first_span_id:
+        third = calls.get(spans[repeats])
+    else:
+        third = None
+    if third is None or (last is not None and third[_NUMBER] > last[_NUMBER]):
+        return last
+    return third
