@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from api.policykeys import FileKeys, ModeKeys, RuleKeys, ThresholdKeys
 from control.action import Action
+from control.alerts.system import KINDS as SYSTEM_KINDS
 from control.breakers.settings import BreakerSettings
 from control.policy import (
     BudgetRule,
@@ -29,18 +30,6 @@ from detectors.protocol import Severity
 
 if TYPE_CHECKING:
     from api.tomllines import Path
-
-SYSTEM_KINDS: Final = (
-    "flapping",
-    "breaker_flapping",
-    "breaker_capped",
-    "still_running",
-    "no_data",
-    "ingest_lag",
-    "delivery_lag",
-    "destination_disabled",
-)
-"""Kinds of the alerts about Recloser itself and about its breakers; a rule may route them."""
 
 _T = TypeVar("_T")
 
@@ -96,7 +85,7 @@ class Compiler:
 
     def rule(self, path: Path, number: int, keys: RuleKeys) -> Rule:
         """Make one rule."""
-        self._kinds((*path, "kinds"), keys.kinds, SYSTEM_KINDS)
+        self._kinds((*path, "kinds"), keys.kinds, tuple(sorted(SYSTEM_KINDS)))
         self._known((*path, "severities"), keys.severities, [each.value for each in Severity], "severity")
         if keys.severities and keys.min_severity is not None:
             self._note((*path, "min_severity"), "say `severities` or `min_severity`, not both")

@@ -34,7 +34,10 @@ _MINUTE_NS: Final = 60 * _NS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A finding as it first became an alert; `destinations` None: everybody, empty: nobody."""
+    """A finding as it first became an alert; `destinations` None: everybody, empty: nobody.
+
+    Critical ones become alerts, lesser ones where a rule names destinations (`control.alerts.alerting`).
+    """
 
     finding_id: str
     kind: str
@@ -136,7 +139,8 @@ class Trial:
             return
         for name in ruling.rules:
             self._meant.setdefault(name, set()).add(finding.id)
-        if finding.severity.rank >= Severity.WARNING.rank and place.inside and finding.id not in self._told:
+        severe = finding.severity is Severity.CRITICAL or ruling.destinations is not None
+        if severe and place.inside and finding.id not in self._told:
             self._told[finding.id] = Told(
                 finding_id=finding.id,
                 kind=finding.kind,

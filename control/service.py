@@ -95,6 +95,7 @@ class Control:
             metrics=metrics,
             now_ns=now_ns,
         )
+        self.desk.alerting.routes = lambda finding, at_ns: self.policies.current.rule_on(finding, at_ns)
         with db.reading() as connection:
             self._cursor = get_cursor(connection, CURSOR)
             self._spool = get_cursor_source(connection, CURSOR)

@@ -16,7 +16,7 @@ from control.alerts.inhibition import cover_of
 from control.alerts.record import Alert, UnknownAlert, alert_id, from_json, labels_of
 from control.alerts.states import AlertEvent, AlertState, follow
 from control.alerts.system import FLAPPING, flapping_finding
-from control.policy import is_shadow
+from control.policy import Policy, is_shadow
 from detectors.protocol import Severity
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Alerting:
         self._announcer = announcer
         self._metrics = metrics
         self._now_ns = now_ns
+        self.routes: Callable[[Finding, int], Ruling] = Policy().rule_on
 
     def take(
         self, tx: Transaction, finding: Finding, breaker_ids: tuple[str, ...], ruling: Ruling
@@ -152,9 +153,17 @@ class Alerting:
     def raise_system(
         self, tx: Transaction, finding: Finding, destinations: tuple[str, ...] | None = None
     ) -> Alert | None:
-        """Fire an alert about Recloser itself; None when it fires already. `clear_system` ends it."""
+        """Fire an alert about Recloser itself; None when it fires already, or policy says nobody is told.
+
+        `destinations` None: those that policy names. `clear_system` ends it.
+        """
         before = book.fetch(tx, alert_id(finding.id))
         now = self._now_ns()
+        if destinations is None:
+            ruling = self.routes(finding, now)
+            if not ruling.alert:
+                return None
+            destinations = ruling.destinations
         if before is not None and before.state is not AlertState.RESOLVED:
             if (before.finding.summary, before.finding.severity) != (finding.summary, finding.severity):
                 self._stored(tx, book.updated(before, finding, (), now), AlertEvent.UPDATE)
