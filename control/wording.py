@@ -10,6 +10,7 @@ measured, and the few operations that make much out of little are refused.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
 
+    from jinja2 import Template
+
 _log = logging.getLogger(__name__)
 
 UNKNOWN: Final = "unknown"
@@ -31,6 +34,8 @@ MAX_OUTPUT: Final = 32_000
 _MAX_STEPS: Final = 50_000
 _MAX_PRODUCT: Final = 10_000
 _MAX_SOURCE: Final = 200_000
+_MAX_FIELD: Final = 2_000
+_MAX_ITEMS: Final = 40
 _TEMPLATE: Final = "<template>"  # what Jinja2 calls the file of a template that was made from a text
 _FOLDER: Final = Path(__file__).parent / "templates"
 _CONTROL: Final = dict.fromkeys(
@@ -38,6 +43,7 @@ _CONTROL: Final = dict.fromkeys(
     - {ord("\n"), ord("\t")}
 )
 """Control characters, and those that turn the direction of what follows."""
+_RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
 _PADDING: Final = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map"})
 _FILTERS_OUT: Final = ("center", "indent", "format", "wordwrap", "pprint", "xmlattr", "filesizeformat")
 
@@ -89,12 +95,15 @@ class Environment(ImmutableSandboxedEnvironment):
                 return str(value)
             return escape(UNKNOWN if value is None or value == "" else _written(value))
 
+        self.escape = escape
         super().__init__(undefined=Unknown, finalize=finalize, trim_blocks=True, lstrip_blocks=True)
         self.globals = {"range": self.globals["range"]}
         for name in _FILTERS_OUT:
             self.filters.pop(name, None)
         self.filters["thousands"] = thousands
         self.filters["usd"] = usd
+        self.filters["listed"] = listed
+        self.filters["moment"] = moment
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401 - the interface
         """Refuse methods that make long texts out of short ones, too."""
@@ -138,6 +147,25 @@ def usd(value: object) -> object:
     return f"${value:.2f}" if value == 0 or value >= 0.01 else f"${value:.4f}"  # noqa: PLR2004 - one cent
 
 
+def moment(value: object) -> object:
+    """Write an RFC 3339 time in UTC to the second; anything else as it is.
+
+    >>> moment("2023-11-14T22:13:20.123456Z"), moment(None)
+    ('2023-11-14 22:13:20 UTC', None)
+    """
+    found = _RFC3339.fullmatch(value) if isinstance(value, str) else None
+    return value if found is None else f"{found[1]} {found[2]} UTC"
+
+
+def listed(value: object, most: int) -> list[object]:
+    """Return the first items of a list; nothing for what is none.
+
+    >>> listed(["a", "b"], 1), listed("ab", 1)
+    (['a'], [])
+    """
+    return list(value[:most]) if isinstance(value, list | tuple) else []
+
+
 class Wording:
     """The texts of one kind of notifier.
 
@@ -159,33 +187,45 @@ class Wording:
         self._part = part
         self._override = override
         self._on_broken = on_broken
+        self._templates: dict[str, Template] = {}
         self._source: str | None = None
         self.problem = ""
         if override:
             self._read(override)
 
     def render(self, part: str, data: Mapping[str, Any]) -> str:
-        """Write one of the texts. Never raises for what a user's template does."""
+        """Write one of the texts. Never raises for what a template or the data do."""
+        data = {name: _fitting(value, _MAX_FIELD) for name, value in data.items()}
         if part == self._part and self._override:
             text = None if self._source is None else self._try(self._source, data)
             if text is not None:
                 return text
             self._on_broken(self._kind)
-        return _bounded(self._environment, default_source(part), data)
+        try:
+            return _bounded(self._compiled(default_source(part)), data)
+        except Exception:  # noqa: BLE001 - it is rendered in the transaction that fires the alert
+            _log.exception("the default text %s failed; the bare summary is sent", part)
+            self._on_broken(self._kind)
+            return self._environment.escape(str(data.get("summary") or data.get("alert_id") or UNKNOWN))
 
     def _read(self, path: str) -> None:
         try:
             source = Path(path).read_text(encoding="utf-8")
             if len(source) > _MAX_SOURCE:
                 raise TooMuch(f"more than {_MAX_SOURCE} characters")
-            self._environment.from_string(source)
+            self._compiled(source)
             self._source = source
         except (OSError, UnicodeError, TemplateError) as error:
             self._broken(_told(error))
 
+    def _compiled(self, source: str) -> Template:
+        if source not in self._templates:
+            self._templates[source] = self._environment.from_string(source)
+        return self._templates[source]
+
     def _try(self, source: str, data: Mapping[str, Any]) -> str | None:
         try:
-            text = _bounded(self._environment, source, data)
+            text = _bounded(self._compiled(source), data)
         except Exception as error:  # noqa: BLE001 - a user's template may fail in any way; the message must go
             self._broken(_told(error))
             return None
@@ -206,8 +246,7 @@ def default_source(part: str) -> str:
     return (_FOLDER / f"{part}.j2").read_text(encoding="utf-8")
 
 
-def _bounded(environment: Environment, source: str, data: Mapping[str, Any]) -> str:
-    template = environment.from_string(source)
+def _bounded(template: Template, data: Mapping[str, Any]) -> str:
     steps = 0
 
     def count(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 - a trace function
@@ -232,6 +271,19 @@ def _bounded(environment: Environment, source: str, data: Mapping[str, Any]) -> 
     finally:
         sys.settrace(before)
     return "".join(parts).strip()
+
+
+def _fitting(value: object, most: int) -> object:
+    """Cut long texts and lists, those inside others more than those outside."""
+    match value:
+        case str():
+            return value if len(value) <= most else f"{value[: most - 1]}…"
+        case list() | tuple():
+            return [_fitting(one, max(1, most // 4)) for one in value[:_MAX_ITEMS]] if most > 1 else []
+        case dict():
+            few = list(value.items())[:_MAX_ITEMS] if most > 1 else []
+            return {str(name)[:_MAX_ITEMS]: _fitting(one, max(1, most // 4)) for name, one in few}
+    return value
 
 
 def _written(value: object) -> str:
