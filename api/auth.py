@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from api.ratelimit import Limiter, NoLimits
+from api.ratelimit import Kind, Limiter, NoLimits
 from control.tokens import MIN_SECRET, Token, digest_of
 from control.verbs import EVERYTHING, Only, Verb
 
@@ -117,14 +117,20 @@ class Authority:
         request: Mapping[str, Any] | None = None,
         *,
         restricted: bool = False,
+        brake: bool = False,
     ) -> Caller:
         """Return the caller behind an Authorization header. Raises `Denied`.
 
         `verb` None: any known token. `request` is the ASGI scope. `restricted`: the route compares what is
-        asked with the token's restriction (`Caller.confirm`); all others refuse restricted tokens.
+        asked with the token's restriction (`Caller.confirm`); all others refuse restricted tokens. `brake`:
+        guards live by the answer, so it is limited as checks are.
         """
+        key, kind = _address(request), Kind.CHECK if brake or verb is Verb.CHECK else Kind.OTHER
         try:
-            return self._admit(authorization, verb, _address(request), restricted=restricted)
+            if not self.book.required:
+                self._spend(key, kind, "")
+                return _LOCAL
+            return self._known(authorization, verb, key, kind, restricted=restricted)
         except Denied as denied:
             self.note(denied, request)
             raise
@@ -158,12 +164,14 @@ class Authority:
         known = self.book.find(caller.token.digest)
         return known is not None and known.valid(self._now_ns())
 
-    def _admit(
-        self, authorization: str | None, verb: Verb | None, address: str, *, restricted: bool
+    def insist(self, caller: Caller) -> None:
+        """Let only a caller that still stands go on, after a wait. Raises `Denied`."""
+        if not self.stands(caller):
+            raise Denied(401, "the token has ended meanwhile", caller.name)
+
+    def _known(
+        self, authorization: str | None, verb: Verb | None, address: str, kind: Kind, *, restricted: bool
     ) -> Caller:
-        if not self.book.required:
-            self._spend(address, verb, "")
-            return _LOCAL
         scheme, _, secret = (authorization or "").partition(" ")
         digest = digest_of(secret.strip())
         token = self.book.find(digest)
@@ -181,7 +189,7 @@ class Authority:
         if wait > 0:
             raise Denied(429, "too many unknown tokens from this address", "", wait)
         caller = Caller(token.name, token.verbs, token.only, token)
-        self._spend(token.id, verb, token.name)
+        self._spend(token.id, kind, token.name)
         self.book.used(token)
         if verb is not None:
             caller.need(verb)
@@ -194,8 +202,8 @@ class Authority:
                 )
         return caller
 
-    def _spend(self, key: str, verb: Verb | None, who: str) -> None:
-        wait = self._limiter.spend(key, verb)
+    def _spend(self, key: str, kind: Kind, who: str) -> None:
+        wait = self._limiter.spend(key, kind)
         if wait > 0:
             raise Denied(429, "too many requests; see Retry-After", who, wait)
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
-
-from control.verbs import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +24,14 @@ CHECK_ROOM: Final = 10
 """How far above its limit a check is still answered."""
 _MOST: Final = 4096
 _NEVER: Final = 0.0
+
+
+class Kind(Enum):
+    """What a request is to the limits."""
+
+    CHECK = "check"
+    """Guards live by the answer: checks, following and polling breakers, probes, budgets, flags."""
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,7 @@ class Limits:
 class Limiter(Protocol):
     """Decides how long somebody must wait: 0 to go ahead, else seconds."""
 
-    def spend(self, key: str, verb: Verb | None, /) -> float:
+    def spend(self, key: str, kind: Kind, /) -> float:
         """Count one request of a token (its id) or, without tokens, of an address."""
         ...
 
@@ -56,7 +63,7 @@ class Limiter(Protocol):
 class NoLimits:
     """Lets everyone ask as often as they like."""
 
-    def spend(self, _key: str, _verb: Verb | None) -> float:
+    def spend(self, _key: str, _kind: Kind) -> float:
         """Let it pass."""
         return _NEVER
 
@@ -119,9 +126,9 @@ class RateLimiter:
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._over = over
 
-    def spend(self, key: str, verb: Verb | None) -> float:
+    def spend(self, key: str, kind: Kind) -> float:
         """Count one request."""
-        if verb is not Verb.CHECK:
+        if kind is Kind.OTHER:
             return self._others.take(key)
         if self._checks.take(key) > 0:
             self._over()

@@ -138,7 +138,7 @@ class TokenBook:
         if not used:
             return
         with self._db.transaction() as tx:
-            for key, at in used.items():
+            for key, at in list(used.items()):
                 token = self._tokens.get(key)
                 if token is not None:
                     self._store(tx, replace(token, last_used_ns=at))

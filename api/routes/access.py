@@ -38,17 +38,19 @@ _REFUSALS: Final = {
 
 
 def require(
-    services: Services, verb: Verb | None, *, restricted: bool = False
+    services: Services, verb: Verb | None, *, restricted: bool = False, brake: bool = False
 ) -> Callable[[Request], Awaitable[Caller]]:
     """Make a dependency that lets only callers with `verb` (None: any token) pass.
 
     `restricted`: the route lets tokens in that are restricted to services, agents or sessions, and compares
-    what is asked with `Caller.confirm`. Raises `api.auth.Denied`.
+    what is asked with `Caller.confirm`. `brake`: limited as checks are. Raises `api.auth.Denied`.
     """
 
     async def caller(request: Request) -> Caller:
         authorization = request.headers.get("authorization")
-        return services.authority.admit(authorization, verb, request.scope, restricted=restricted)
+        return services.authority.admit(
+            authorization, verb, request.scope, restricted=restricted, brake=brake
+        )
 
     return caller
 

@@ -73,7 +73,7 @@ class BreakerQuery(BaseModel):
 def router(services: Services) -> APIRouter:
     """Make the routes."""
     routes = APIRouter(prefix="/v1/breakers", tags=["breakers"], responses=refusals(401, 403, 422, 503))
-    caller = Depends(require(services, Verb.READ, restricted=True))
+    caller = Depends(require(services, Verb.READ, restricted=True, brake=True))
     listing = _Listing(services)
 
     @routes.get("", response_model=BreakerList, responses=_UNCHANGED, summary="List breakers")
@@ -95,6 +95,7 @@ def router(services: Services) -> APIRouter:
             known = listing.revision
         if query.wait and known is not None:
             await _changed(request, services, known, query.wait)
+            services.authority.insist(caller)
         revision = listing.revision
         headers = {"etag": etag(revision), "cache-control": CACHE}
         if matches(if_none_match, revision) or (query.since is not None and query.since >= revision):

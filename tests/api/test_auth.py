@@ -177,11 +177,13 @@ def test_too_many_requests_are_told_when_to_come_back_and_checks_are_answered(tm
         assert 1 <= int(refused.headers["retry-after"]) <= 5
         answers = [plane.ask("POST", "/v1/check", boss, json={"session_id": "s"}) for _ in range(12)]
         assert [answer.status_code for answer in answers] == [200] * 10 + [429] * 2
+        polls = [plane.ask("GET", "/v1/breakers", boss).status_code for _ in range(2)]
+        assert polls == [429, 429]
         value = plane.process.services.registry.get_sample_value
-        assert value("recloser_checks_over_limit_total") == 11
+        assert value("recloser_checks_over_limit_total") == 13
         assert [plane.ask("GET", "/v1/alerts", "unknown").status_code for _ in range(3)] == [401, 401, 429]
         assert value("recloser_api_refused_total", {"status": "401"}) == 2
-        assert value("recloser_api_refused_total", {"status": "429"}) == 4
+        assert value("recloser_api_refused_total", {"status": "429"}) == 6
 
 
 def test_refusals_are_audited_together(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.ratelimit import Buckets, Limits, NoLimits, RateLimiter
+from api.ratelimit import Buckets, Kind, Limits, NoLimits, RateLimiter
 from control.tokens import Token
 from control.verbs import Verb
 
@@ -60,12 +60,12 @@ def test_no_more_is_given_than_the_rate_and_what_was_there(
 def test_checks_are_answered_up_to_ten_times_their_limit() -> None:
     over: list[int] = []
     limiter = RateLimiter(Limits(check_per_s=2, other_per_s=1), Seconds(), lambda: over.append(1))
-    waits = [limiter.spend("a", Verb.CHECK) for _ in range(101)]
+    waits = [limiter.spend("a", Kind.CHECK) for _ in range(101)]
     assert waits[:100] == [0] * 100
     assert waits[100] > 0
     assert len(over) == 91
-    assert [limiter.spend("a", Verb.READ) > 0 for _ in range(6)] == [False] * 5 + [True]
-    assert limiter.spend("b", None) == 0
+    assert [limiter.spend("a", Kind.OTHER) > 0 for _ in range(6)] == [False] * 5 + [True]
+    assert limiter.spend("b", Kind.OTHER) == 0
 
 
 def test_who_guesses_is_held_up_and_nobody_else_at_that_address() -> None:
@@ -81,4 +81,4 @@ def test_who_guesses_is_held_up_and_nobody_else_at_that_address() -> None:
 
 def test_without_limits_nobody_waits() -> None:
     none = NoLimits()
-    assert (none.spend("a", None), none.failed("a"), none.known(PAGER, "a")) == (0, 0, 0)
+    assert (none.spend("a", Kind.OTHER), none.failed("a"), none.known(PAGER, "a")) == (0, 0, 0)
