@@ -16,7 +16,7 @@ from control.breakers.blast import Activity, too_much
 from control.breakers.cause import Cause
 from control.breakers.changes import KEPT, Change
 from control.breakers.escalating import Escalation
-from control.breakers.hooks import Hooks
+from control.breakers.hooks import Hooks, tell
 from control.breakers.probing import Probes
 from control.breakers.record import Breaker, breaker_id, from_json
 from control.breakers.states import TRANSITIONS, Event, State
@@ -211,15 +211,14 @@ class Breakers:
         """Do what is due by the clock: cool down, end what a person held, count silent probes as failed."""
         now = self._now_ns()
         self._activity.note(self.index.take_seen(), now)
-        _, known = self.index.snapshot()
-        due = [b.id for b in known if b.until is not None and b.until <= now]
+        due = self.index.due(now)
         if due:
             with self._db.transaction() as tx:
                 for key in due:
                     breaker = store.fetch(tx, key)
                     if breaker is not None and breaker.until is not None and breaker.until <= now:
                         self._is_due(tx, breaker, now)
-        if any(b.state is State.HALF_OPEN for b in known):
+        if self.index.any_half_open:
             self.probes.expire()
 
     def _open(
@@ -258,7 +257,7 @@ class Breakers:
             settings=self.index.settings,
         )
         written = self._writer.write(tx, Event.SHADOW_TRIP, known, replace(after, note=why))
-        self.hooks.on_capped(tx, written)
+        tell(tx, self.hooks.on_capped, written)
         return written
 
     def _latched(self, tx: Transaction, breaker: Breaker) -> Breaker:
@@ -267,7 +266,7 @@ class Breakers:
         if row is None or row["n"] < settings.flap_trips:
             return breaker
         after = self._writer.write(tx, Event.LATCH, breaker, changing.latched(breaker, LATCHING, now))
-        self.hooks.on_flapping(tx, after)
+        tell(tx, self.hooks.on_flapping, after)
         return after
 
     def _is_due(self, tx: Transaction, breaker: Breaker, now: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from control.db import Transaction
     from control.scope import Scope
     from detectors.notes import Notes
+
+_log = logging.getLogger(__name__)
 
 InTransaction: TypeAlias = "Callable[[Transaction, Breaker], None]"
 
@@ -37,3 +41,14 @@ class Hooks:
     on_refused: Callable[[Scope, str, str], None] = _nothing
     on_write: Callable[[Transaction, Event, Breaker], None] = _nothing
     on_change: Callable[[Event, Breaker], None] = _nothing
+
+
+def tell(tx: Transaction, hook: Callable[..., None], *what: object) -> None:
+    """Call a hook; one that fails is undone and logged, and keeps no breaker from changing."""
+    try:
+        with tx.savepoint():
+            hook(tx, *what)
+    except sqlite3.Error:
+        raise
+    except Exception:  # noqa: BLE001 - an alert that cannot be made must not let a stuck run go on
+        _log.exception("what a breaker has to tell could not be told")

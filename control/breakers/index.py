@@ -56,6 +56,9 @@ class BreakerIndex:
         self.dead_calls: DeadCalls | None = None
         self._ignored: dict[str, dict[str, int]] = {}
         self._by_id: dict[str, Breaker] = {}
+        self._timed: dict[str, int] = {}
+        self._half_open: set[str] = set()
+        self._refusing: set[str] = set()
 
     def check(self, asked: Asked) -> Verdict:
         """Answer for one call, by the precedence of `control/breakers/precedence.py`."""
@@ -123,8 +126,7 @@ class BreakerIndex:
                     self._ignored.pop(breaker.id, None)
                 self._shapes.put(breaker)
                 self._by_id[breaker.id] = breaker
-            if breaker.state is not State.HALF_OPEN:
-                self._leased.pop(breaker.id, None)
+            self._note(breaker)
             self.revision = max(self.revision, breaker.revision)
 
     def apply(self, breaker: Breaker) -> None:
@@ -148,6 +150,20 @@ class BreakerIndex:
     def changes_since(self, revision: int) -> list[Change] | None:
         """Return the changes after a revision, None when they are not kept (any more)."""
         return self.changes.since(revision)
+
+    @property
+    def open_count(self) -> int:
+        """How many breakers refuse calls."""
+        return len(self._refusing)
+
+    @property
+    def any_half_open(self) -> bool:
+        """Whether any breaker is half open."""
+        return bool(self._half_open)
+
+    def due(self, now_ns: int) -> list[str]:
+        """Return the breakers whose time has come, the earliest first."""
+        return sorted((k for k, until in self._timed.items() if until <= now_ns), key=self._timed.__getitem__)
 
     def by_id(self, breaker_id: str) -> Breaker | None:
         """Return a breaker that is not closed."""
@@ -207,6 +223,23 @@ class BreakerIndex:
     def halted(self, breaker_id: str, session: str) -> None:
         """Forget what a session ignored of a wide breaker: it has a breaker of its own now."""
         self._ignored.get(breaker_id, {}).pop(session, None)
+
+    def _note(self, breaker: Breaker) -> None:
+        """Keep what is asked for often: who is due, half open, refusing."""
+        if breaker.until is None or breaker.state is State.CLOSED:
+            self._timed.pop(breaker.id, None)
+        else:
+            self._timed[breaker.id] = breaker.until
+        for known, member in (
+            (self._half_open, breaker.state is State.HALF_OPEN),
+            (self._refusing, breaker.state.refuses),
+        ):
+            if member:
+                known.add(breaker.id)
+            else:
+                known.discard(breaker.id)
+        if breaker.state is not State.HALF_OPEN:
+            self._leased.pop(breaker.id, None)
 
     def _outcome(self, asked: Asked) -> Outcome:
         if asked.session is not None:

@@ -41,8 +41,9 @@ class Breaker:
     person resets it. `healthy_since`: since when it was closed without a trip; None while it is not.
     `quarantine`: the steps whose results a resumed run should drop, and the last clean one. `forced_until`
     is the end of a person's hold, None when it has none. `resumes`: what goes on when that hold ends, with
-    `resumes_action` and `resumes_until`. `by_hand`: a person opened, forced or shadowed it. `session_id`:
-    the session of the finding, also when the scope names none. `note` is what the one who changed it last
+    `resumes_action` and `resumes_until`. `by_hand`: a person opened, forced or shadowed it. `openings`:
+    how often it really opened by itself, unlike `episode` without shadows. `session_id`: the session of the
+    finding, also when the scope names none. `note` is what the one who changed it last
     said.
     """
 
@@ -77,6 +78,7 @@ class Breaker:
     resumes_action: Action | None = None
     resumes_until: int | None = None
     by_hand: bool = False
+    openings: int = 0
     session_id: str = ""
 
 

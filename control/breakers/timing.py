@@ -20,7 +20,7 @@ def next_level(before: Breaker | None, now_ns: int, settings: BreakerSettings) -
 
     A breaker that never opened begins with 0.
     """
-    if before is None or before.episode == 0:
+    if before is None or before.openings == 0:
         return 0
     level = before.flap_level + 1
     if before.healthy_since is not None:

@@ -15,6 +15,7 @@ from control import audit
 from control.action import Action
 from control.actor import Actor
 from control.breakers import store
+from control.breakers.hooks import tell
 from control.breakers.timing import NS
 
 if TYPE_CHECKING:
@@ -72,14 +73,15 @@ class Watches:
             return
         tx.execute("DELETE FROM watches WHERE breaker_id = ?", (breaker.id,))
         if row["state"] == STILL_RUNNING:
-            self._hooks.on_run_ended(tx, breaker)
+            tell(tx, self._hooks.on_run_ended, breaker)
 
     def begin(self, tx: Transaction, breaker: Breaker) -> None:
-        """Watch the run of a breaker from now on, if it is not watched yet."""
+        """Watch the run of a breaker from now on, if it is not watched yet or had ended."""
         tx.execute(
             "INSERT INTO watches (breaker_id, session_id, halted_ns, state, payload) "
-            "VALUES (?, ?, ?, ?, '{}') ON CONFLICT (breaker_id) DO NOTHING",
-            (breaker.id, store.session_of(breaker), self._now_ns(), WATCHING),
+            "VALUES (?, ?, ?, ?, '{}') ON CONFLICT (breaker_id) DO UPDATE SET state = excluded.state, "
+            "halted_ns = excluded.halted_ns WHERE state = ?",
+            (breaker.id, store.session_of(breaker), self._now_ns(), WATCHING, ENDED),
         )
 
     def told(self, tx: Transaction, breaker: Breaker) -> None:
@@ -131,9 +133,9 @@ class Watches:
                 extra={"session_id": watch.session_id, "halted_at": watch.halted_ns},
             )
             if state == STILL_RUNNING and notes is not None:
-                self._hooks.on_still_running(tx, breaker, notes)
+                tell(tx, self._hooks.on_still_running, breaker, notes)
             elif watch.state == STILL_RUNNING:
-                self._hooks.on_run_ended(tx, breaker)
+                tell(tx, self._hooks.on_run_ended, breaker)
 
 
 def halts_a_run(breaker: Breaker) -> bool:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from control.breakers.record import Breaker
+    from control.db import Transaction
+
 NS = 1_000_000_000
 
 
@@ -189,6 +192,18 @@ def test_time_doubles_when_it_opens_again_soon_and_decays_while_it_is_healthy(wo
     assert levels == [0, 1, 2, 3, 3, 2, 0]
 
 
+def test_shadows_are_no_openings(world: World) -> None:
+    for _ in range(3):
+        world.tripped(WIDE, shadow=True)
+        world.act(Event.RESET, WIDE)
+        world.clock.advance(1)
+    assert world.tripped(WIDE).flap_level == 0
+    world.act(Event.RESET, WIDE)
+    world.clock.advance(1500)
+    world.tripped(WIDE, shadow=True)
+    assert world.tripped(WIDE).flap_level == 0, "it was healthy while it was only noted"
+
+
 def test_one_that_goes_to_and_fro_is_latched_and_told_once(world: World) -> None:
     world.tripped(WIDE)
     for _ in range(2):
@@ -207,6 +222,21 @@ def test_one_that_goes_to_and_fro_is_latched_and_told_once(world: World) -> None
     assert world.ask() is Decision.DENY
     closed = world.act(Event.RESET, WIDE)
     assert (closed.latched, world.ask()) == (False, Decision.ALLOW)
+
+
+def test_an_alert_that_cannot_be_made_keeps_nothing_open(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(tx: Transaction, breaker: Breaker) -> None:
+        tx.execute("DELETE FROM breakers WHERE id = ?", (breaker.id,))
+        raise RuntimeError("no alert")
+
+    world.breakers.hooks.on_flapping = fails
+    world.tripped(WIDE)
+    for _ in range(3):
+        reset_and_trip(world)
+    assert world.stored(WIDE).latched
+    assert "could not be told" in caplog.text
 
 
 def test_trips_that_are_far_apart_do_not_latch(world: World) -> None:

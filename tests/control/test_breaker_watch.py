@@ -163,3 +163,13 @@ def test_a_hold_that_lets_it_through_ends_the_watch_and_its_end_begins_another(w
     world.wait(10)
     assert look(world) == "watching"
     assert world.said == []
+
+
+def test_a_run_that_comes_back_after_its_end_is_watched_again(world: World) -> None:
+    world.tripped(SESSION, Action.HALT)
+    assert look(world, 61) == "ended"
+    world.ask()
+    world.breakers.settle()
+    assert look(world) == "watching"
+    steps(world, 11)
+    assert look(world, 11) == "still_running"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from contextlib import closing
 from dataclasses import replace
@@ -11,13 +12,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from control import audit
 from control.action import Action
 from control.breakers.book import list_breakers
-from control.breakers.record import UnknownBreaker, breaker_id, from_json, to_json
-from control.breakers.states import IllegalTransition, State
+from control.breakers.leases import LeaseOver
+from control.breakers.record import UnknownBreaker, from_json, to_json
+from control.breakers.states import Event, IllegalTransition, State
 from control.breakers.verdict import Decision
 from control.scope import Asked, Scope
-from tests.control.breaker_world import PERSON, SESSION, TOOL, World
+from tests.control.breaker_world import PERSON, SESSION, TOOL, WIDE, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,35 +215,57 @@ def test_breakers_are_listed_by_session_state_and_page(world: World) -> None:
     ]
 
 
-SCOPES = st.sampled_from([TOOL, SESSION, Scope(session="session-2", tool="fetch_page")])
+SCOPES = st.sampled_from(
+    [TOOL, SESSION, Scope(session="session-2", tool="fetch_page"), WIDE, Scope(tool="t")]
+)
+BY_HAND = [Event.TRIP, Event.RESET, Event.FORCE_OPEN, Event.FORCE_CLOSE, Event.RELEASE, Event.SHADOW]
 
 
 class BreakersLive(RuleBasedStateMachine):
-    """Whatever happens in whatever order: the index says what the file says, revisions only grow."""
+    """Whatever happens in whatever order, and whenever it is killed: what must be true of breakers is true."""
 
     @initialize()
     def start(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.world = World(Path(self.folder.name))
         self.revision = 0
+        self.leases: list[str] = []
 
     @rule(scope=SCOPES, action=st.sampled_from(Action), shadow=st.booleans())
     def trip(self, scope: Scope, action: Action, *, shadow: bool) -> None:
         self.world.clock.advance(1)
         self.world.trip(scope, action, shadow=shadow)
 
-    @rule(scope=SCOPES)
-    def reset(self, scope: Scope) -> None:
+    @rule(scope=SCOPES, event=st.sampled_from(BY_HAND), ttl_s=st.sampled_from([None, 30.0, 90.0]))
+    def by_hand(self, scope: Scope, event: Event, ttl_s: float | None) -> None:
         self.world.clock.advance(1)
+        if event in (Event.RESET, Event.RELEASE):
+            ttl_s = None
+        elif event is Event.FORCE_CLOSE:
+            ttl_s = ttl_s or 10.0
         try:
-            closed = self.world.breakers.reset(breaker_id(scope), PERSON, "x")
+            self.world.act(event, scope, ttl_s=ttl_s)
         except (UnknownBreaker, IllegalTransition):
             return
-        assert closed.state is State.CLOSED
 
     @rule(scope=SCOPES)
     def ask(self, scope: Scope) -> None:
-        self.world.ask(scope.tool, scope.session or "")
+        asked = Asked(service="shop", session=scope.session or "session-1", tool=scope.tool)
+        verdict = self.world.check(asked)
+        if verdict.probe is not None:
+            lease = self.world.breakers.grant_lease(verdict.probe, "agent")
+            assert lease is not None
+            self.leases.append(lease.id)
+
+    @rule(ok=st.booleans())
+    def probed(self, *, ok: bool) -> None:
+        if self.leases:
+            with contextlib.suppress(LeaseOver):
+                self.world.breakers.finish_lease(self.leases.pop(), ok=ok)
+
+    @rule(seconds=st.sampled_from([1, 29, 61, 700]))
+    def wait(self, seconds: int) -> None:
+        self.world.wait(seconds)
 
     @rule()
     def expire(self) -> None:
@@ -253,17 +278,51 @@ class BreakersLive(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.world.breakers.settle()
+        before = self.world.breakers.index.snapshot()
         self.world.restart()
+        assert self.world.breakers.index.snapshot()[0] == before[0]
+        assert {replace(b, denied=0) for b in self.world.breakers.index.snapshot()[1]} == {
+            replace(b, denied=0) for b in before[1]
+        }
 
     @invariant()
     def the_index_says_what_the_file_says(self) -> None:
         with self.world.db.reading() as connection:
-            stored = list_breakers(connection, session_id=None, state=State.OPEN, before=None, limit=99)
+            stored = list_breakers(connection, session_id=None, state=None, before=None, limit=99)
+            audited = audit.verify(connection)
         index = self.world.breakers.index
-        assert {replace(b, denied=0) for b in index.open_breakers()} == {replace(b, denied=0) for b in stored}
-        assert index.revision >= max([self.revision, *(b.revision for b in stored)])
-        self.revision = index.revision
+        revision, known = index.snapshot()
+        assert {replace(b, denied=0) for b in known} == {
+            replace(b, denied=0) for b in stored if b.state is not State.CLOSED
+        }
+        assert revision >= max([self.revision, *(b.revision for b in stored)])
+        self.revision = revision
+        assert audited == len(self.world.events())
+        assert index.open_count == sum(b.state.refuses for b in stored)
+
+    @invariant()
+    def every_state_has_the_times_that_it_must_have(self) -> None:
+        for breaker in self.world.breakers.index.snapshot()[1]:
+            if breaker.state is State.FORCED_CLOSED:
+                assert breaker.until is not None
+            if breaker.state is State.HALF_OPEN:
+                assert not breaker.scope.of_one_run
+                assert breaker.until is None
+            if breaker.state is State.OPEN and breaker.scope.of_one_run and not breaker.by_hand:
+                assert breaker.until is None or breaker.note == "the time of the hold is over"
+            if breaker.latched:
+                assert breaker.until is None or breaker.state.forced
+            assert breaker.by_hand or not breaker.state.forced
+
+    @invariant()
+    def changes_lead_to_what_is_known(self) -> None:
+        index = self.world.breakers.index
+        changes = index.changes_since(0)
+        assert changes is not None
+        last = {change.breaker_id: change.breaker for change in changes}
+        assert {b.id: b.revision for b in last.values() if b is not None} == {
+            b.id: b.revision for b in index.snapshot()[1]
+        }
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
