@@ -1,9 +1,10 @@
 """How fast a trip reaches those who must obey: `python bench/breaker [--clients 200] [--rate 5000]`.
 
-Starts the whole sidecar, connects clients over loopback in a few processes, trips a breaker by hand and
-resets it again, `--trips` times. Printed: from the request that trips to the client that knows it, to the
-first refused call of a loop of calls, how many calls began after the trip was answered and were let through,
-the same for the release, and how long `/v1/check` takes meanwhile. Then once more while spans come in.
+Starts the whole sidecar, connects real guards (with `--plain`: readers of the event stream) over loopback in
+a few processes, trips a breaker by hand and resets it again, `--trips` times. Printed: from the request that
+trips to the client that knows it, to the first refused call of a loop of calls, how many calls began after
+the trip was answered and were let through, the same for the release, and how long `/v1/check` takes
+meanwhile. Then once more while spans come in.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from api.config import Settings
 from api.sidecar import Sidecar
 from bench.breaker.clients import READY, ROUND, STOP, TOOL, Noted, serve
+from bench.breaker.guards import serve_guards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +45,11 @@ class Trip:
 
     breaker: str
     session: str
+    revision: int
     asked: int
     answered: int
+    release_revision: int = 0
     release_asked: int = 0
-    release_answered: int = 0
 
 
 @dataclass
@@ -91,6 +94,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--plain", action="store_true", help="readers of the stream instead of guards")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--trips", type=int, default=40)
     parser.add_argument("--call-ms", type=float, default=20.0, help="how long a call of the loop takes")
@@ -137,12 +141,13 @@ def _spans(url: str, rate: float, seconds: float) -> Iterator[None]:
 
 def _measure(port: int, options: argparse.Namespace) -> Measured:
     context = multiprocessing.get_context("spawn")
+    serving = serve if options.plain else serve_guards
     pipes: list[Connection] = []
     children = []
     for number in range(options.processes):
         here, there = context.Pipe()
         share = options.clients // options.processes + (number < options.clients % options.processes)
-        child = context.Process(target=serve, args=(port, share, options.call_ms / 1e3, there), daemon=True)
+        child = context.Process(target=serving, args=(port, share, options.call_ms / 1e3, there), daemon=True)
         child.start()
         pipes.append(here)
         children.append(child)
@@ -178,13 +183,19 @@ def _measure(port: int, options: argparse.Namespace) -> Measured:
 def _trip(port: int, session: str) -> Trip:
     asked = time.monotonic_ns()
     shown = _post(port, "/v1/breakers", {"scope": {"session": session}, "action": "deny", "reason": "bench"})
-    return Trip(breaker=shown["id"], session=session, asked=asked, answered=time.monotonic_ns())
+    return Trip(
+        breaker=shown["id"],
+        session=session,
+        revision=shown["revision"],
+        asked=asked,
+        answered=time.monotonic_ns(),
+    )
 
 
 def _release(port: int, trip: Trip) -> None:
     trip.release_asked = time.monotonic_ns()
-    _post(port, f"/v1/breakers/{trip.breaker}/reset", {"reason": "bench"})
-    trip.release_answered = time.monotonic_ns()
+    shown = _post(port, f"/v1/breakers/{trip.breaker}/reset", {"reason": "bench"})
+    trip.release_revision = shown["revision"]
 
 
 def _post(port: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -199,10 +210,8 @@ def _post(port: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(name: str, measured: Measured, options: argparse.Namespace) -> None:
-    asked = {trip.breaker: trip.asked for trip in measured.trips}
-    released = {trip.breaker: trip.release_asked for trip in measured.trips}
-    seen = [(at - asked[b]) / 1e6 for noted in measured.noted for b, at in noted.opened if b in asked]
-    gone = [(at - released[b]) / 1e6 for noted in measured.noted for b, at in noted.closed if b in released]
+    seen = _knew(measured, [(trip.revision, trip.asked) for trip in measured.trips])
+    gone = _knew(measured, [(trip.release_revision, trip.release_asked) for trip in measured.trips])
     expected = options.clients * options.trips
     print(f"\n{name}")
     _line("trip asked -> client knows", seen, expected)
@@ -216,7 +225,18 @@ def _print(name: str, measured: Measured, options: argparse.Namespace) -> None:
         f"{callers} callers, at most {max(late, default=0)} a trip (in flight: {callers})"
     )
     print(f"  watchers that fell behind: {sum(noted.resets for noted in measured.noted)}")
+    _line("decision of a guard (us, not ms)", [ns / 1e3 for n in measured.noted for ns in n.check_ns], None)
     _line("/v1/check meanwhile", measured.check_ms, None)
+
+
+def _knew(measured: Measured, changes: list[tuple[int, int]]) -> list[float]:
+    """From the request for a change to each client that knows it (ms)."""
+    clients = [told for noted in measured.noted for told in noted.knew.values()]
+    found = []
+    for revision, asked in changes:
+        first = (next((at for known, at in told if known >= revision), None) for told in clients)
+        found += [(at - asked) / 1e6 for at in first if at is not None]
+    return found
 
 
 def _first(measured: Measured, *, refused: bool) -> list[float]:

@@ -1,7 +1,6 @@
-"""One process full of clients that follow the breakers, and one of them in a loop of calls.
+"""One process full of plain readers of the event stream, and one of them in a loop of calls.
 
-A client is the real guard when `recloser_guard` is installed and wanted, else a plain reader of the event
-stream. Times are `time.monotonic_ns`, one clock for all processes of a machine.
+Times are `time.monotonic_ns`, one clock for all processes of a machine.
 """
 
 from __future__ import annotations
@@ -21,11 +20,15 @@ READY, ROUND, STOP = "ready", "round", "stop"
 
 @dataclass
 class Noted:
-    """What the clients of one process saw. `calls`: (session, begin of the call, let through)."""
+    """What the clients of one process saw.
 
-    opened: list[tuple[str, int]] = field(default_factory=list)
-    closed: list[tuple[str, int]] = field(default_factory=list)
+    `knew`: by client, the revisions that it came to know, and when. `calls`: (session, begin of the call, let
+    through). `check_ns`: what decisions of a guard took.
+    """
+
+    knew: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     calls: list[tuple[str, int, bool]] = field(default_factory=list)
+    check_ns: list[int] = field(default_factory=list)
     resets: int = 0
 
 
@@ -72,9 +75,9 @@ class _Process:
             if line.startswith(b"event: "):
                 event = line[7:].strip().decode()
             elif line.startswith(b"data: "):
-                self._take(event, line[6:], first=number == 0)
+                self._take(event, line[6:], number)
 
-    def _take(self, event: str, data: bytes, *, first: bool) -> None:
+    def _take(self, event: str, data: bytes, number: int) -> None:
         now = time.monotonic_ns()
         if event == "snapshot":
             self._begun += 1
@@ -82,15 +85,18 @@ class _Process:
                 self._parent.send(READY)
         elif event == "upsert":
             breaker: dict[str, Any] = json.loads(data)
-            self._noted.opened.append((breaker["id"], now))
-            if first:
+            self._knows(number, breaker["revision"], now)
+            if number == 0:
                 self._refused.add(breaker["scope"]["session"])
         elif event == "remove":
-            self._noted.closed.append((json.loads(data)["id"], now))
-            if first:
+            self._knows(number, json.loads(data)["revision"], now)
+            if number == 0:
                 self._refused.discard(self._session)
         elif event == "reset":
             self._noted.resets += 1
+
+    def _knows(self, number: int, revision: int, now: int) -> None:
+        self._noted.knew.setdefault(number, []).append((revision, now))
 
     async def _call(self) -> None:
         """Call a tool again and again, looking at what the first client of this process knows."""
