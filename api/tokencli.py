@@ -31,7 +31,10 @@ commands = typer.Typer(
 )
 
 Url = Annotated[
-    str | None, typer.Option(help="The sidecar's API, e.g. http://127.0.0.1:4319; without: by the settings")
+    str | None,
+    typer.Option(
+        envvar="RECLOSER_URL", help="The sidecar's API, e.g. http://127.0.0.1:4319; without: by the settings"
+    ),
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where spool and control database live")]
 Config = Annotated[

@@ -12,6 +12,7 @@ import pytest
 from api.auth import Authority, Caller, Denied, Token, Verb, configured_tokens
 from api.build import build_auth
 from api.controlprocess import ControlOptions
+from api.headers import dressed
 from api.ratelimit import Limits
 from api.refusals import MOST, Refusals
 from collector.receivers.auth import FORBIDDEN, UNAUTHENTICATED
@@ -270,6 +271,7 @@ def test_every_answer_has_the_headers_and_none_lets_another_origin_in(plane: Ser
     asked: list[tuple[str, str, dict[str, Any]]] = [
         ("GET", "/healthz", {}),
         ("GET", "/nothing", {}),
+        ("GET", "/stop", {}),
         ("GET", "/v1/alerts", {}),
         ("GET", "/v1/alerts", {"token": boss}),
         ("PUT", "/v1/alerts", {"token": boss}),
@@ -285,6 +287,22 @@ def test_every_answer_has_the_headers_and_none_lets_another_origin_in(plane: Ser
         assert_safe(answer)
         if method == "OPTIONS":
             assert answer.status_code in {404, 405}
+
+
+@pytest.mark.parametrize(
+    ("given", "policy", "cache"),
+    [
+        ([], "default-src 'none'; frame-ancestors 'none'", "no-store"),
+        ([(b"Cache-Control", b"max-age=1")], "default-src 'none'; frame-ancestors 'none'", "max-age=1"),
+        ([(b"content-type", b"text/html; charset=utf-8")], "form-action 'self'", "no-store"),
+        ([(b"content-security-policy", b"default-src 'self'")], "default-src 'self'", "no-store"),
+    ],
+)
+def test_what_a_route_says_is_left(given: list[tuple[bytes, bytes]], policy: str, cache: str) -> None:
+    headers = httpx.Headers(dressed(given))
+    assert policy in headers["content-security-policy"]
+    assert headers.get_list("cache-control") == [cache]
+    assert len(headers.get_list("content-security-policy")) == 1
 
 
 def assert_safe(answer: httpx.Response) -> None:

@@ -20,7 +20,8 @@ def plane(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(autouse=True)
 def _no_token_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RECLOSER_TOKEN", raising=False)
+    for name in ("RECLOSER_TOKEN", "RECLOSER_URL"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def run(*arguments: object, token: str | None = None) -> Result:
