@@ -12,6 +12,7 @@ from control.alerts.desk import AlertParts
 from control.alerts.settings import AlertSettings
 from control.conditions import SpoolLag
 from control.facts import SpoolNotes
+from control.handoff.brief import brief
 from control.notices import Links
 from control.stop_link import StopLinks, load_key
 
@@ -39,6 +40,7 @@ def alert_parts(settings: AlertSettings, links: StopLinks, spool_path: Path) -> 
     return AlertParts(
         settings=settings,
         notes_of=notes.get,
+        brief_of=brief,
         links=Links(
             public_url=settings.public_url,
             dashboard_url=settings.dashboard_url,

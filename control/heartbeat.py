@@ -60,10 +60,15 @@ class HeartbeatDuty:
             if waiting is not None:
                 return
             data: dict[str, Json] = {
-                "alert_id": "",
+                "alert_id": HEARTBEAT,
+                "dedup_key": HEARTBEAT,
+                "state": "firing",
+                "kind": HEARTBEAT,
+                "severity": "info",
                 "summary": "Recloser is at work",
+                "labels": {"kind": HEARTBEAT, "severity": "info"},
+                "started_at": rfc3339(now),
                 "every_s": self._beat_ns / _NS,
-                "at": rfc3339(now),
             }
             body = self._notifier.render(Notice(type=HEARTBEAT, at_ns=now, data=data))
             message = Message(id=f"msg_heartbeat_{number}", type=HEARTBEAT, body=body)

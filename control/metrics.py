@@ -34,7 +34,7 @@ class ControlMetrics:
         )
         self.alerts = Counter(
             "recloser_alerts",
-            "Changes of alerts (fire, update, resolve, expire).",
+            "Changes of alerts (pend, fire, cover, flap, update, hold, tell, ack, resolve, expire).",
             ["event"],
             registry=registry,
         )

@@ -124,7 +124,7 @@ def notice(
     kind = kind or (RESOLVED if alert.state is AlertState.RESOLVED else FIRING)
     data: dict[str, Json] = {
         "alert_id": alert.id,
-        "state": alert.state.value,
+        "state": "acknowledged" if kind == ACKNOWLEDGED else alert.state.value,
         "episode": alert.episode,
         "dedup_key": alert.key,
         "kind": finding.kind,
@@ -149,8 +149,8 @@ def notice(
             {"id": b.id, "state": b.state.value, "action": b.action.value, "tool": b.scope.tool}
             for b in breakers
         ],
-        "cause": _cause(finding),
-        "next_step": _next_step(finding),
+        "cause": _cause(finding, handoff or {}),
+        "next_step": _next_step(finding, handoff or {}),
         **_spent(notes),
         "tried": _tried(notes, finding),
         "handoff": None if handoff is None else dict(handoff),
@@ -198,8 +198,14 @@ def _tried(notes: Notes | None, finding: Finding) -> list[Json]:
     return [f"{tool}: {how}, {count}x" for (tool, how), count in list(ways.items())[-_TRIED:]]
 
 
-def _cause(finding: Finding) -> str | None:
-    """The class of error behind it, as far as the finding says; null when it does not."""
+def _cause(finding: Finding, handoff: Mapping[str, Json]) -> str | None:
+    """Why it is stuck: as the hand-off report says, else the finding; null when neither does."""
+    causes = handoff.get("causes")
+    for sort in ("confirmed", "suspected"):
+        named = causes.get(sort) if isinstance(causes, dict) else None
+        first = named[0] if isinstance(named, list) and named else None
+        if isinstance(first, dict) and isinstance(first.get("text"), str):
+            return str(first["text"]) if sort == "confirmed" else f"{first['text']} (suspected)"
     for name in ("error_class", "class", "root_excerpt", "cause"):
         value = finding.evidence.get(name)
         if isinstance(value, str) and value:
@@ -207,8 +213,11 @@ def _cause(finding: Finding) -> str | None:
     return None
 
 
-def _next_step(finding: Finding) -> str | None:
-    """What would help, by the prescription that the finding names, else by its kind."""
+def _next_step(finding: Finding, handoff: Mapping[str, Json]) -> str | None:
+    """What would help: as the hand-off report says, else by the finding's prescription, else by its kind."""
+    step = handoff.get("next_step")
+    if isinstance(step, dict) and isinstance(step.get("text"), str):
+        return str(step["text"])
     named = finding.evidence.get("prescription")
     prescription = named if isinstance(named, str) else _BY_KIND.get(finding.kind)
     return None if prescription is None else _STEPS.get(prescription)

@@ -227,8 +227,11 @@ class Alerting:
         return replace(after, told=self._announcer.firing(tx, after))
 
     def _raise_flapping(self, tx: Transaction, alert: Alert, episodes: int) -> str:
-        finding = flapping_finding(alert, episodes, self.settings.flap_window_s, self._now_ns())
-        self.raise_system(tx, finding, alert.destinations)
+        now = self._now_ns()
+        finding = flapping_finding(alert, episodes, self.settings.flap_window_s, now)
+        ruling = self.routes(finding, now)
+        named = alert.destinations if ruling.destinations is None else ruling.destinations
+        self.raise_system(tx, finding, named if ruling.alert else ())  # it speaks for others all the same
         return alert_id(finding.id)
 
     def _stored(self, tx: Transaction, alert: Alert, event: AlertEvent) -> tuple[Alert, AlertEvent]:

@@ -31,12 +31,13 @@ class Alert:
     """One alert as it stands. `finding` is the newest revision; times are unix ns, 0 is never.
 
     `key` is equal for alerts of one detector over one scope: receivers merge by it, and one of them is
-    announced at a time. `episode` counts how often it fired; `fired_at` is when this one began (while pending:
-    when it was seen), `heard_at` when the finding had its newest revision. `resolved_by` and `note` say who ended it and why; `breaker_ids` are the breakers that
-    its finding opened. `destinations` are those that policy names, None for all. `told_episode` is the last
-    episode whose firing was announced, `told` where (None: everywhere). `covered_by` is the alert that speaks
-    for this one, `released_at` when such a one ended; `silenced_by` are the silences that held back its
-    firing. `run_ended_at` is when its run ended, by the clock of control.
+    announced at a time. `episode` counts how often it fired; `fired_at` is when this one began (while
+    pending: when it was seen), `heard_at` when the finding had its newest revision. `resolved_by` and `note`
+    say who ended it and why; `breaker_ids` are the breakers that its finding opened. `destinations` are those
+    that policy names, None for all. `told_episode` is the last episode whose firing was announced, `told`
+    where (None: everywhere). `covered_by` is the alert that speaks for this one, `released_at` when such a
+    one ended; `silenced_by` are the silences that held back its firing. `run_ended_at` is when its run ended,
+    by the clock of control.
     """
 
     id: str

@@ -16,12 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from control.actor import Actor
 from control.alerts import AlertSettings, AlertState, IllegalAlertTransition, UnknownAlert, list_alerts
 from control.alerts.desk import AlertParts
+from control.alerts.inhibition import came_of, covers
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.silences import Matcher, Op, Silence, new_id
 from detectors.notes import Notes
 from tests.control.support import SECRET, STUCK, ManualClock, Parts, Spool, another
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from control.alerts import Alert
     from detectors.protocol import Finding
 
@@ -66,8 +69,6 @@ class Alerts(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.notes: dict[str, Notes] = {}
         self.revisions: Counter[str] = Counter()
-        self.silences: list[Silence] = []
-        self.held_before: set[tuple[str, int]] = set()
 
     @initialize()
     def begin(self) -> None:
@@ -162,17 +163,23 @@ class Alerts(RuleBasedStateMachine):
             self.parts.close()
         self._folder.cleanup()
 
-    def _watched(self, change: object) -> None:
+    def _watched(self, change: Callable[[], object]) -> None:
         """Do something; nothing that a silence or a cover holds back may be announced by it."""
-        assert callable(change)
-        before = set(self._messages())
+        before, roots = set(self._messages()), self._roots()
         change()
+        roots = [root for root in self._roots() if root.id in {other.id for other in roots}]
         new = {m for m in self._messages() if m not in before and m.endswith("_firing")}
         of = self.parts.control.desk.silences.of
         for alert in self._alerts():
             if f"msg_{alert.finding.id}_{alert.episode}_firing" in new:
                 assert not alert.covered_by
                 assert not of(_labels(alert))
+                finding = alert.finding
+                assert not any(covers(r.finding, finding) or came_of(r.finding, finding) for r in roots)
+
+    def _roots(self) -> list[Alert]:
+        """The alerts that speak for others, as long as they fire."""
+        return [a for a in self._alerts() if a.state is AlertState.FIRING and not a.is_system]
 
     def _start(self) -> Parts:
         hook = Webhook(WebhookConfig(name="hook", url="http://127.0.0.1:9/hook", secrets=(SECRET,)))

@@ -15,6 +15,7 @@ from control.alerts.desk import AlertParts
 from control.alerts.rounds import SLICE
 from control.alerts.system import FLAPPING
 from control.facts import Fact
+from control.notices import notice
 from control.notifiers.protocol import Audience, Capabilities, Delivered
 from control.policy import Policy, Rule
 from detectors.notes import Notes
@@ -343,3 +344,34 @@ def on_disk(parts: Parts) -> Alert:
 def firing(on: Stage, kind: str) -> list[Alert]:
     with on.parts.db.reading() as connection:
         return firing_of_kind(connection, kind)
+
+
+def test_a_flapping_alert_that_nobody_wants_speaks_for_the_others_all_the_same(
+    stage: Callable[..., Stage],
+) -> None:
+    nobody = Rule(name="quiet", kinds=frozenset({FLAPPING}), alert=(), reach=None)
+    on = stage(Policy(rules=(nobody,)), flap_threshold=2)
+    on.find(STUCK)
+    on.parts.control.resolve_alert(AL, PERSON, "over")
+    on.find(replace(STUCK, revision=1))
+    assert on.alert().covered_by == firing(on, FLAPPING)[0].id
+    assert on.told() == [short(STUCK, 1, "firing"), short(STUCK, 1, "resolved")]
+
+
+def test_what_the_report_says_of_cause_and_next_step_is_told(stage: Callable[..., Stage]) -> None:
+    on = stage()
+    alert = replace(on_found(on), told=())
+    report = {
+        "causes": {"confirmed": [], "suspected": [{"text": "the page is gone"}]},
+        "next_step": {"text": "Ask for the address.", "prescription": "replan"},
+    }
+    data = notice(alert, (), handoff=report).data
+    assert (data["cause"], data["next_step"]) == ("the page is gone (suspected)", "Ask for the address.")
+    unknown = notice(alert, (), handoff={"causes": "unknown", "next_step": "unknown"}).data
+    assert unknown["cause"] is None
+    assert "another plan" in str(unknown["next_step"])
+
+
+def on_found(on: Stage) -> Alert:
+    on.find(STUCK)
+    return on.alert()
