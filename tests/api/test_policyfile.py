@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
@@ -8,6 +10,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from api.policyfile import PolicyError, parse_policy, read_policy
 from api.policykeys import Action as ActionKeys
@@ -323,3 +326,34 @@ def test_keys_know_all_reaches_actions_and_breaker_settings() -> None:
     assert set(get_args(ActionKeys)) == {each.value for each in Action}
     assert BreakerSettings(**BreakerKeys().model_dump()) == BreakerSettings()
     assert set(FileKeys.model_fields) == {"rule", "threshold", "budget", "mode", "breaker", "check"}
+
+
+DOCS = (Path(__file__).parents[2] / "docs/policy.md").read_text()
+
+
+def tables(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for field in model.model_fields.values():
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from tables(inner)
+
+
+@pytest.mark.parametrize("model", list(tables(FileKeys)), ids=lambda model: model.__name__)
+def test_every_key_is_documented(model: type[BaseModel]) -> None:
+    prefix = {"BreakerKeys": "breaker.", "CheckKeys": "check."}.get(model.__name__, "")
+    names = set(model.model_fields) if model is not FileKeys else set()
+    assert {name for name in names if f"`{prefix}{name}`" not in DOCS and f"{name} = " not in DOCS} == set()
+
+
+def test_what_the_documentation_shows_is_a_policy() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
+    policies = [block for block in blocks if "[[actions]]" not in block]
+    assert policies
+    for block in policies:
+        assert parse_policy(block, "docs").rules
+
+
+def test_every_example_is_named_in_the_documentation() -> None:
+    for path in (Path(__file__).parents[2] / "deploy/policy").glob("*.toml"):
+        assert f"`deploy/policy/{path.name}`" in DOCS
