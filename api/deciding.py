@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from typing import TYPE_CHECKING, Final
 
 import orjson
 from starlette.concurrency import run_in_threadpool
 
 from collector.naming import name_kept
+from control.breakers.record import UnknownBreaker
 from control.breakers.verdict import Decision, allowed_probe
 from control.scope import Asked
 from detectors.signature import call_of, names_for
@@ -18,9 +21,10 @@ if TYPE_CHECKING:
     from api.routes.check import CheckRequest
     from api.services import Services
     from control.breakers.changes import Change
-    from control.breakers.record import Breaker
-    from control.breakers.verdict import Verdict
+    from control.breakers.record import Breaker, UnknownBreaker
+from control.breakers.verdict import Verdict
 
+_log = logging.getLogger(__name__)
 _ALLOWED: Final = (
     b'{"decision":"allow","message":"","breaker_id":null,"revision":%d,"ttl_ms":%d,"strength":null,'
     b'"reason":null,"retry_after_s":null,"lease_id":null,"override":null,"quarantine":null}'
@@ -102,10 +106,12 @@ class Decider:
     async def _probed(self, verdict: Verdict, client: str) -> Verdict:
         """Let the call through as a probe if its breaker has a lease to give."""
         breakers = self._services.control.breakers
-        lease = await run_in_threadpool(breakers.grant_lease, str(verdict.probe), client)
-        if lease is None:
+        try:
+            lease = await run_in_threadpool(breakers.grant_lease, str(verdict.probe), client)
+        except (UnknownBreaker, sqlite3.Error) as error:
+            _log.warning("no probe of %s: %r", verdict.probe, error)
             return verdict
-        return allowed_probe(verdict, lease.id)
+        return verdict if lease is None else allowed_probe(verdict, lease.id)
 
     def _written(self, verdict: Verdict) -> bytes:
         self._counts[verdict.decision].inc()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from api.followers import Follower
     from api.services import Services
 
-_MAX_REFUSED = 256
+ACKS: Final = "/v1/acks"
+_MAX_REFUSED: Final = 256
 
 
 class Refused(BaseModel):
@@ -99,20 +100,13 @@ def router(services: Services) -> APIRouter:
     index, followers = services.control.breakers.index, services.following.followers
     caller = Depends(require(services, Verb.CHECK, restricted=True))
 
-    @routes.post("/v1/acks", responses=refusals(413, 415, 422), summary="Acknowledge changes")
+    @routes.post(ACKS, responses=refusals(413, 415, 422), summary="Acknowledge changes")
     async def acknowledge(ack: Ack, caller: Caller = caller) -> AckAnswer:
         """Say which change a client works with, and what it has refused by itself since.
 
         `GET /v1/clients` shows how long changes took. Late and jittered is fine: say so with `held_ms`.
         """
-        newest = index.revision
-        followers.acknowledged(caller.name, ack.client, min(ack.revision, newest), ack.held_ms / 1e3)
-        concerns = concerns_of(caller)
-        for refused in ack.refused:
-            breaker = index.by_id(refused.breaker_id)
-            if breaker is not None and (concerns is None or concerns(breaker.scope)):
-                index.count_refused(refused.breaker_id, refused.session_id, refused.count)
-        return AckAnswer(revision=newest)
+        return AckAnswer(revision=take(services, ack, caller))
 
     @routes.get("/v1/clients", dependencies=[Depends(require(services, Verb.READ))], summary="List clients")
     async def list_all() -> ClientList:
@@ -125,6 +119,21 @@ def router(services: Services) -> APIRouter:
         return ClientList(revision=index.revision, stale=sum(client.stale for client in found), clients=found)
 
     return routes
+
+
+def take(services: Services, ack: Ack, caller: Caller) -> int:
+    """Note what a client knows and has refused; return the newest revision."""
+    index = services.control.breakers.index
+    newest = index.revision
+    services.following.followers.acknowledged(
+        caller.name, ack.client, min(ack.revision, newest), ack.held_ms / 1e3
+    )
+    concerns = concerns_of(caller)
+    for refused in ack.refused:
+        breaker = index.by_id(refused.breaker_id)
+        if breaker is not None and (concerns is None or concerns(breaker.scope)):
+            index.count_refused(refused.breaker_id, refused.session_id, refused.count)
+    return newest
 
 
 def _client_out(follower: Follower) -> ClientOut:

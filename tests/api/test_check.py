@@ -14,6 +14,7 @@ from control.facts import Fact
 from control.policy import CheckSettings
 from control.scope import Scope
 from detectors.signature import call_of
+from tests.api.examples import half_open_breaker
 from tests.control.support import STUCK
 
 if TYPE_CHECKING:
@@ -116,6 +117,26 @@ def test_the_shortcut_answers_what_the_route_answers(api: Api, tool: str | None)
     body = {"session_id": "session-1", "tool": tool, "later": 1}
     answers = [way.ask("POST", "/v1/check", json=body).json() for way in (api, without_shortcut(api))]
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    "body", [{"client": "a", "revision": 0}, {"client": "a"}, {"client": "", "revision": -1}, []]
+)
+def test_acknowledgements_are_taken_in_front_as_behind(api: Api, body: object) -> None:
+    answers = [way.ask("POST", "/v1/acks", json=body) for way in (api, without_shortcut(api))]
+    assert [(a.status_code, a.json().get("fields"), a.json().get("revision")) for a in answers[:1]] == [
+        (a.status_code, a.json().get("fields"), a.json().get("revision")) for a in answers[1:]
+    ]
+
+
+def test_a_disk_that_takes_nothing_lets_no_probe_through(api: Api) -> None:
+    key = half_open_breaker(api)
+    with api.parts.db.transaction() as tx:
+        tx.execute("CREATE TRIGGER full BEFORE INSERT ON leases BEGIN SELECT RAISE(ABORT, 'full'); END")
+    breaker = api.parts.index.by_id(key)
+    assert breaker is not None
+    answer = api.check(session_id="s", service=breaker.scope.service, tool=breaker.scope.tool)
+    assert (answer["decision"], answer["lease_id"]) == ("deny", None)
 
 
 def test_a_body_that_is_too_large_is_refused(api: Api) -> None:
