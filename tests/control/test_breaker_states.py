@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,20 @@ def test_only_transitions_of_the_table_are_legal(state: State, event: Event) -> 
 def test_every_state_can_be_left_and_reached() -> None:
     assert {before for before, _ in TRANSITIONS} == set(State)
     assert set(TRANSITIONS.values()) == set(State)
+
+
+def test_the_docs_show_this_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "breakers.md").read_text()
+    begin = text.index("| event | closed |")
+    head, _, *rows = text[begin:].split("\n\n", 1)[0].splitlines()
+    states = [State(cell) for cell in cells(head)[1:]]
+    shown = {
+        (state, Event(cells(row)[0].strip("`"))): None if after == "·" else State(after)
+        for row in rows
+        for state, after in zip(states, cells(row)[1:], strict=True)
+    }
+    assert shown == EXPECTED
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
