@@ -37,6 +37,23 @@ def both_ends(text: str, limit: int) -> str:
     return f"{begin[:head]}{_CUT}{end[-tail:]}"
 
 
+def error_of(body: str, limit: int) -> str:
+    r"""What a failed call said, in a few words; once where error and result say the same.
+
+    `body` is that of `detectors.evidence.body_of`: the error, and after a separator the result.
+
+    >>> error_of("exit 1\x1eno such file; exit 1", 80), error_of("exit 1\x1eno such file", 80)
+    ('no such file; exit 1', 'exit 1: no such file')
+    """
+    error, found, result = body.partition("\x1e")
+    if not found or result.strip() in error:
+        return both_ends(error, limit)
+    if error.strip() in result:
+        return both_ends(result, limit)
+    head = one_line(error, limit // 2)
+    return f"{head}: {both_ends(result, limit - len(head) - 2)}"
+
+
 def shown(arguments: Json, limit: int) -> str:
     """What a call was asked, in a few words: names and the beginnings of values.
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from collector.step import Outcome
 from detectors.bounds import is_unknown_session
-from detectors.excerpts import both_ends
+from detectors.excerpts import error_of
 from detectors.scope import Recent
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _failed(reading: Reading) -> Fact | None:
         "error_class": verdict.error_class.value,
         "nature": verdict.nature.value,
         "prescription": verdict.prescription.value,
-        "error": both_ends(reading.error_text, ERROR_CHARS),
+        "error": error_of(reading.error_text, ERROR_CHARS),
         "step_id": step.step_id,
         "end_ns": step.end_ns,
         "engine_seq": step.engine_seq,

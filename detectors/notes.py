@@ -73,7 +73,8 @@ class FailingPath:
 
     `operation` is that of `detectors.operation`; `signatures` are the different calls, the first ones, in
     16 hex digits; `rule` says which rule told the class, empty where the text model guessed or nobody knew.
-    `run_first_*` are those of the first failure since the operation last succeeded, `run` counts from there;
+    `run_first_*` are those of the first failure since the operation last succeeded, `run` counts from there,
+    `stuck_*` are those of the third, 0 or empty until then;
     `recovered_ns` is when the operation succeeded after the last failure, 0 if it did not.
     """
 
@@ -99,6 +100,10 @@ class FailingPath:
     run_first_span_id: str
     arguments: str
     error: str
+    stuck_ns: int = 0
+    stuck_number: int = 0
+    stuck_step_id: str = ""
+    stuck_span_id: str = ""
     signatures: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     longest_gap_ns: int = 0

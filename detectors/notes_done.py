@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -13,10 +14,14 @@ from detectors.role import Role
 from detectors.side_effects import Level, effect_of, idempotency_key
 
 if TYPE_CHECKING:
-    from collector.step import ToolDefinition
+    from collector.step import Json, ToolDefinition
     from detectors.reading import Reading
 
 KEPT: Final = 24
+_QUERY: Final = re.compile(
+    r"(?is)\s*(?:select|show|desc|describe|explain)\b(?!.*\binto\s+(?:out|dump)file\b)[^;]*;?\s*"
+)
+_QUERY_KEYS: Final = ("query", "sql", "statement", "command", "cmd", "code")
 CHANGE: Final = "change"
 
 
@@ -93,3 +98,17 @@ class Done:
             weakest = min(self._done, key=lambda key: (key[1] != CHANGE, self._done[key].last_ns))
             del self._done[weakest]
             self.forgotten += 1
+
+
+def only_asks(arguments: Json) -> bool:
+    """Tell whether a call's arguments are one question in SQL, which changes nothing.
+
+    >>> only_asks({"command": "SELECT a FROM b;"}), only_asks({"sql": "select 1; drop table b"})
+    (True, False)
+    """
+    if isinstance(arguments, str):
+        return _QUERY.fullmatch(arguments) is not None
+    if not isinstance(arguments, Mapping):
+        return False
+    told = next((arguments[key] for key in _QUERY_KEYS if key in arguments), None)
+    return isinstance(told, str) and _QUERY.fullmatch(told) is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from detectors.excerpts import both_ends, shown
+from detectors.excerpts import error_of, shown
 from detectors.notes import FailingPath
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ SIGNATURES_KEPT: Final = 8
 AGENTS_KEPT: Final = 4
 ARGUMENT_CHARS: Final = 160
 ERROR_CHARS: Final = 300
+REPEATS: Final = 2
+"""Failures after the first with which a path is no attempt any more; see `detectors.notes_found`."""
+_NOT_STUCK: Final = {"stuck_ns": 0, "stuck_number": 0, "stuck_step_id": "", "stuck_span_id": ""}
 
 _Key: TypeAlias = "tuple[str, str]"
 
@@ -63,6 +66,14 @@ class Paths:
                 "run_first_step_id": step.step_id,
                 "run_first_span_id": step.span_id,
                 "recovered_ns": 0,
+                **_NOT_STUCK,
+            }
+        elif known.run == REPEATS:
+            changes = {
+                "stuck_ns": step.start_ns,
+                "stuck_number": number,
+                "stuck_step_id": step.step_id,
+                "stuck_span_id": step.span_id,
             }
         if signature and signature not in known.signatures and len(known.signatures) < SIGNATURES_KEPT:
             changes["signatures"] = (*known.signatures, signature)
@@ -161,7 +172,7 @@ def _first(reading: Reading, key: _Key, signature: str, number: int) -> FailingP
         run_first_step_id=step.step_id,
         run_first_span_id=step.span_id,
         arguments=shown(step.arguments, ARGUMENT_CHARS),
-        error=both_ends(reading.error_text, ERROR_CHARS),
+        error=error_of(reading.error_text, ERROR_CHARS),
         signatures=(signature,) if signature else (),
         agents=(step.agent,) if step.agent else (),
     )

@@ -10,7 +10,7 @@ from collector.step import Kind, Outcome
 from detectors.excerpts import one_line, shown
 from detectors.handover import asks_a_person
 from detectors.notes import RECENT_KEPT, VERSION, Mark, Notes, of_state
-from detectors.notes_done import Done
+from detectors.notes_done import Done, only_asks
 from detectors.notes_found import Findings
 from detectors.notes_paths import Paths
 from detectors.notes_repeats import Repeats
@@ -146,7 +146,7 @@ class Record:
 
     def find(self, finding: Finding) -> None:
         """Something was found in the session; its last step is in the record already."""
-        self.found.take(finding, self.recent, self.calls)
+        self.found.take(finding, self.recent, self.paths, self.calls)
 
     def end_run(self, at_ns: int) -> None:
         """Its root has ended; a step that begins later takes that back."""
@@ -286,11 +286,12 @@ class Record:
         definition = definitions.tools.get(tool) if definitions is not None else None
         if self.done.worked(reading, self.calls, definition):
             return
-        if reading.role is Role.LOOK:
+        role = reading.role
+        if role is Role.LOOK or (role is Role.OTHER and only_asks(step.arguments)):
             self.looks += 1
             if self.paths.going_on:
                 self.diagnoses.append(f"{tool}: {shown(step.arguments, 80)}")
-        elif reading.role is Role.OTHER:
+        elif role is Role.OTHER:
             self.unclear += 1
             _add(self.unclear_tools, tool, _FEW)
 

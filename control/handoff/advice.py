@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from control.handoff.onset import STREAK
 from control.handoff.record import NextStep, Untried
 from detectors.errors import Prescription
+from detectors.role import Role
+from detectors.tool_role import role_of_name
 
 if TYPE_CHECKING:
     from detectors.notes import FailingPath, Notes
@@ -82,23 +85,19 @@ def not_tried(notes: Notes, path: FailingPath | None) -> tuple[Untried, ...]:
     """What was not tried: first what the prescription asks for, then looking, other tools, asking."""
     if not notes.calls:
         return ()
-    untried = [] if path is None else list(_of_prescription(notes, path))
-    if path is not None and not notes.diagnoses:
-        untried.append(
-            Untried(
-                what="looking for the cause",
-                evidence="no call that only reads worked while something was failing",
-            )
-        )
+    untried = _another_plan(notes, path)
+    if path is not None:
+        untried += _of_prescription(notes, path)
+        untried += _another_tool(notes, path)
+        if not notes.diagnoses:
+            looks = "no call that only reads worked while something was failing"
+            untried.append(Untried(what="looking for the cause", evidence=looks))
     if notes.not_tried:
         names = ", ".join(notes.not_tried[:TOOLS_SHOWN])
         more = len(notes.not_tried) - TOOLS_SHOWN
-        untried.append(
-            Untried(
-                what=f"tools that were offered: {names}" + (f" and {more} more" if more > 0 else ""),
-                evidence=f"{len(notes.offered)} were offered, {len(notes.tried)} were called",
-            )
-        )
+        what = f"tools that were offered: {names}" + (f" and {more} more" if more > 0 else "")
+        counts = f"{len(notes.offered)} were offered, {len(notes.tried)} were called"
+        untried.append(Untried(what=what, evidence=counts))
     if not notes.asked:
         untried.append(Untried(what=ASKING, evidence=f"none of {notes.calls} calls asks a person"))
     return tuple(untried[:SHOWN])
@@ -115,20 +114,40 @@ def _of_prescription(notes: Notes, path: FailingPath) -> list[Untried]:
         if len(path.signatures) == 1 and path.count > 1:
             same = f"all {path.count} failures are of the same call"
             untried.append(Untried(what="other arguments", evidence=same))
-    elif prescription is Prescription.REFRESH_THEN_RETRY:
-        if not any(word in tool.lower() for tool in notes.tried for word in _CREDENTIALS):
-            none = "no tool that was called renews any"
-            untried.append(Untried(what="fresh credentials", evidence=none))
-    else:
-        untried += _another_way(notes, path)
+    elif prescription is Prescription.REFRESH_THEN_RETRY and not any(
+        word in tool.lower() for tool in notes.tried for word in _CREDENTIALS
+    ):
+        none = "no tool that was called renews any"
+        untried.append(Untried(what="fresh credentials", evidence=none))
     return untried
 
 
-def _another_way(notes: Notes, path: FailingPath) -> list[Untried]:
-    """Whether anything but the failing tool was called since the failures began, as far as calls are kept."""
-    since = [call for call in notes.recent if call.number >= path.run_first_number]
-    tools = {call.tool for call in since}
-    if not path.run or len(since) < 2 or tools - {path.tool}:  # noqa: PLR2004 - one call is no way
+def _another_plan(notes: Notes, path: FailingPath | None) -> list[Untried]:
+    """A plan without what most calls since went to; the agent always came back to it."""
+    ways = [] if path is None or not path.run else [(path.run, path.run_first_number, path.operation)]
+    ways += [
+        (one.same, one.run_first_number, f"{one.tool}({one.arguments})")
+        for one in notes.repeats
+        if one.same >= STREAK
+    ]
+    for times, first, what in sorted(ways, reverse=True):
+        since = notes.calls - first + 1
+        if times >= STREAK and 2 * times >= since:
+            share = f"{times} of the {since} calls since call {first} went there, to the same end"
+            return [Untried(what=f"a plan without {what}", evidence=share)]
+    return []
+
+
+def _another_tool(notes: Notes, path: FailingPath) -> list[Untried]:
+    """Another tool of the same use (looks, changes), as far as their names tell."""
+    use = role_of_name(path.tool)
+    if use is None or use is Role.OTHER:
         return []
-    way = f"another way than {path.tool}"
-    return [Untried(what=way, evidence=f"the last {len(since)} calls are all of {path.tool}")]
+    others = [tool for tool in notes.tried if tool != path.tool and role_of_name(tool) is use]
+    if others or path.count < STREAK:
+        return []
+    verb = {Role.LOOK: "looks", Role.CHANGE: "changes something"}.get(use)
+    if verb is None:
+        return []
+    only = f"of {len(notes.tried)} tools that were called no other {verb}"
+    return [Untried(what=f"another tool than {path.tool}", evidence=only)]

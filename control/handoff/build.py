@@ -9,14 +9,14 @@ from control.action import Action
 from control.breakers.states import State
 from control.handoff import advice, causes
 from control.handoff.cost import cost_of
-from control.handoff.onset import onset_of, trace_of
-from control.handoff.record import FIELDS, Cost, Effect, Effects, Handoff, Link, Onset, Path
+from control.handoff.onset import STREAK, onset_of, trace_of
+from control.handoff.record import FIELDS, NO_NEWS, Cost, Effect, Effects, Handoff, Link, Onset, Path
 from control.handoff.timeline import timeline_of
 from detectors.notes import Notes
 
 if TYPE_CHECKING:
     from control.breakers.record import Breaker
-    from detectors.notes import FailingPath
+    from detectors.notes import FailingPath, Repeat
     from detectors.protocol import Finding
 
 PATHS_SHOWN: Final = 8
@@ -103,8 +103,30 @@ def _state(notes: Notes, breakers: Sequence[Breaker]) -> str:
 
 def _paths(notes: Notes) -> tuple[Path, ...]:
     """The paths, what goes on first, then the most frequent."""
-    ordered = sorted(notes.paths, key=lambda path: (-path.run, -path.count, path.first_ns))
-    return tuple(_path(path) for path in ordered[:PATHS_SHOWN])
+    paths = [_path(path) for path in notes.paths]
+    paths += [_idle(one) for one in notes.repeats if one.same >= STREAK and not one.failed]
+    paths.sort(key=lambda path: (-path.in_a_row, -path.failures, path.first_ns))
+    return tuple(paths[:PATHS_SHOWN])
+
+
+def _idle(repeat: Repeat) -> Path:
+    return Path(
+        tool=repeat.tool,
+        operation=repeat.tool,
+        error_class=NO_NEWS,
+        prescription="",
+        failures=repeat.same,
+        in_a_row=repeat.same,
+        different=1,
+        first_number=repeat.run_first_number,
+        last_number=repeat.last_number,
+        first_ns=repeat.run_first_ns,
+        last_ns=repeat.last_ns,
+        arguments=repeat.arguments,
+        error="",
+        recovered=False,
+        step_ids=(repeat.run_first_step_id, repeat.last_step_id),
+    )
 
 
 def _path(path: FailingPath) -> Path:

@@ -31,12 +31,16 @@ _TITLES: Final = {
 
 
 def to_dict(handoff: Handoff) -> dict[str, Any]:
-    """The report as plain data; a field that nobody recorded is the text `unknown`."""
+    """The report as plain data; a field of which nothing at all was recorded is the text `unknown`."""
     told: dict[str, Any] = orjson.loads(orjson.dumps(handoff))
     told["filled"] = round(handoff.filled(), 3)
     for name in handoff.unknown:
-        told[name] = UNKNOWN
+        told[name] = told[name] if _says_something(told[name]) else UNKNOWN
     return told
+
+
+def _says_something(value: Any) -> bool:  # noqa: ANN401 - JSON
+    return any(value.values()) if isinstance(value, dict) else bool(value)
 
 
 def to_json(handoff: Handoff) -> bytes:

@@ -18,6 +18,8 @@ FIELDS: Final = (
     "links",
 )
 """The required fields, in the order in which they are shown."""
+NO_NEWS: Final = "no_news"
+"""Stands for a class of error on a path that fails at nothing and brings nothing new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,9 @@ class Moment:
 class Path:
     """Failures of one operation with one class of error. `recovered`: it worked after the last of them.
 
-    `different` counts the different calls among them, as far as they were kept, 0 where none was recorded.
+    The class `no_news` is of one call that worked and brought back the same each time: no failure, but a path
+    that leads nowhere. `different` counts the different calls among them, as far as they were kept, 0 where
+    none was recorded.
     """
 
     tool: str
