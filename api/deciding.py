@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api.routes.check import CheckRequest
     from api.services import Services
     from control.breakers.changes import Change
-    from control.breakers.record import Breaker, UnknownBreaker
+    from control.breakers.record import Breaker
 from control.breakers.verdict import Verdict
 
 _log = logging.getLogger(__name__)
