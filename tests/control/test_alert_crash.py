@@ -88,6 +88,8 @@ def life(folder: Path, fuse: Fuse) -> list[str]:
         fuse.lit = True
         return made
 
+    parts = start()
+
     def survive(change: Callable[[Parts], object]) -> None:
         """Do it; killed in the middle, start again and do it once more."""
         nonlocal parts
@@ -106,7 +108,6 @@ def life(folder: Path, fuse: Fuse) -> list[str]:
         for _ in range(2):
             survive(Parts.look_after)
 
-    parts = start()
     flail = another(3, kind="flail", detector="flail", session_id="session-2", run_id="run-2")
     spool.add(CASCADE, STUCK, flail)
     survive(Parts.decide_all)

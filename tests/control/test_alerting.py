@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from collector.step import Json
     from control.alerts import Alert
     from control.notifiers.protocol import Message, Notice
     from detectors.protocol import Finding
@@ -361,7 +362,7 @@ def test_a_flapping_alert_that_nobody_wants_speaks_for_the_others_all_the_same(
 def test_what_the_report_says_of_cause_and_next_step_is_told(stage: Callable[..., Stage]) -> None:
     on = stage()
     alert = replace(on_found(on), told=())
-    report = {
+    report: dict[str, Json] = {
         "causes": {"confirmed": [], "suspected": [{"text": "the page is gone"}]},
         "next_step": {"text": "Ask for the address.", "prescription": "replan"},
     }

@@ -13,6 +13,7 @@ from control.alerts import AlertState, covers, get_alert, list_alerts
 from control.alerts.inhibition import came_of
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.policy import Policy, Rule
+from control.silences import Matcher, Op, Silence
 from detectors.notes import Notes
 from detectors.protocol import Finding, Severity
 from tests.control.support import SECRET, STUCK, Parts, Spool, another
@@ -212,6 +213,30 @@ NOT_OF_IT = {
 def test_what_did_not_come_of_a_cascade_is_announced(change: dict[str, Any]) -> None:
     assert came_of(CASCADE, STUCK)
     assert not came_of(CASCADE, replace(STUCK, **change))
+
+
+def test_what_a_silence_held_back_is_not_announced_when_its_root_fires_by_then(
+    parts: Parts, tmp_path: Path
+) -> None:
+    parts.control.desk.silence(
+        Silence(
+            id="si_1",
+            matchers=(Matcher(name="kind", op=Op.EQUAL, value="doom_loop"),),
+            starts_at=parts.clock.now,
+            ends_at=parts.clock.now + 60 * SECOND_NS,
+            comment="a look at it",
+            created_by=PERSON,
+            created_at=parts.clock.now,
+        ),
+        PERSON,
+    )
+    decide(parts, tmp_path, STUCK, CASCADE)
+    assert messages(parts) == [f"msg_{CASCADE.id}_1_firing"]
+    assert states(parts)[STUCK.id] == (AlertState.FIRING, "")
+    parts.clock.advance(60)
+    parts.look_after()
+    assert messages(parts) == [f"msg_{CASCADE.id}_1_firing"]
+    assert states(parts)[STUCK.id] == (AlertState.FIRING, f"al_{CASCADE.id}")
 
 
 def test_a_cascade_does_not_hold_itself_back(parts: Parts, tmp_path: Path) -> None:
