@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import time
@@ -37,7 +38,7 @@ def send_call(
     if error is not None:
         said["error.type"] = error.partition(":")[0]
     span = {
-        "traceId": session.encode().hex()[:32].ljust(32, "1"),
+        "traceId": _trace_of(session),
         "spanId": secrets.token_hex(8),
         "name": f"execute_tool {tool}",
         "kind": 1,
@@ -54,6 +55,15 @@ def send_call(
     with urllib.request.urlopen(request, timeout=10) as answer:
         answer.read()
     return str(span["spanId"])
+
+
+def step_of(session: str, span_id: str) -> str:
+    """The id by which the sidecar names the call of a span."""
+    return _trace_of(session) + span_id
+
+
+def _trace_of(session: str) -> str:
+    return hashlib.sha256(session.encode()).hexdigest()[:32]
 
 
 def _attributes(said: dict[str, str]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ The session is the guard's own context (`guard.session`) where there is one, els
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import Any, Callable
 
 from langchain.agents.middleware import AgentMiddleware, hook_config
@@ -106,17 +106,25 @@ class GuardMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         )
 
 
-def rolled_back(agent: Any, config: Any, is_clean: Callable[[Any], bool]) -> Any:
-    """Return the config of the newest checkpoint before what is tainted, to resume or fork from.
+def clean_checkpoint(agent: Any, config: Any, tainted_calls: Collection[str]) -> Any:
+    """Return the config of the newest checkpoint that knows nothing of the tainted tool calls.
 
-    `is_clean` is asked about the messages of each checkpoint that stands before a model call, from the newest
-    one back. Returns None when no checkpoint is clean. Invoke with the answer and `None` as input, or with
-    new messages.
+    `tainted_calls` are the ids of tool calls; a refusal's `quarantine` names steps (trace id and span id), so
+    note which call was which step when the span is made. Returns None when every checkpoint is tainted.
+    `agent.invoke(new_input, that_config)` goes on from there; `agent.invoke(None, that_config)` does so
+    without anything new. What was checkpointed later stays in the history and is not looked at any more.
     """
     for snapshot in agent.get_state_history(config):
-        if is_clean(snapshot.values.get("messages", [])):
+        messages = snapshot.values.get("messages")
+        if messages and not any(_is_tainted(message, tainted_calls) for message in messages):
             return snapshot.config
     return None
+
+
+def _is_tainted(message: Any, calls: Collection[str]) -> bool:
+    if isinstance(message, ToolMessage):
+        return message.tool_call_id in calls
+    return any(call["id"] in calls for call in getattr(message, "tool_calls", ()))
 
 
 def _session() -> str | None:

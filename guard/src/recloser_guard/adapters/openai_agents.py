@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from agents import (
+    AgentsException,
     FunctionTool,
     RunHooks,
     ToolGuardrailFunctionOutput,
@@ -25,12 +26,21 @@ from agents import (
 )
 
 from recloser_guard.decision import Decision
+from recloser_guard.errors import RunHalted
 from recloser_guard.guard import Guard
 
 SessionOf = Callable[[Any], "str | None"]
 
 
-class GuardHooks(RunHooks):  # type: ignore[misc]  # the framework is not installed where this is checked
+class AgentHalted(RunHalted, AgentsException):  # type: ignore[misc]  # the framework is not installed where this is checked
+    """A halt as the SDK lets it through: it wraps exceptions that are not its own."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.run_data = None
+
+
+class GuardHooks(RunHooks):  # type: ignore[misc]  # as above
     """Ends a halted run before it asks the model again."""
 
     def __init__(self, guard: Guard, session_of: SessionOf | None = None) -> None:
@@ -41,7 +51,7 @@ class GuardHooks(RunHooks):  # type: ignore[misc]  # the framework is not instal
         """Raise `RunHalted` when the run must end."""
         decision = await self._guard.acheck(session=self._session_of(context))
         if decision.halted:
-            self._guard.raise_for(decision)
+            raise AgentHalted(decision)
 
 
 def protected(agent: Any, guard: Guard, session_of: SessionOf | None = None) -> Any:
@@ -66,7 +76,7 @@ def _protected_tool(tool: Any, guard: Guard, session_of: SessionOf) -> Any:
             tool.name, _arguments(context.tool_arguments), session=session_of(context), lease=True
         )
         if decision.halted:
-            guard.raise_for(decision)
+            raise AgentHalted(decision)
         if not decision:
             return ToolGuardrailFunctionOutput.reject_content(decision.message_for_model)
         if decision.lease_id is not None:
