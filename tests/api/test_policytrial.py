@@ -194,6 +194,16 @@ def test_failed_calls_in_a_row_open_a_breaker() -> None:
     assert (name, scope, refused) == ("t", Scope(service="shop", tool="fetch_page"), 1)
 
 
+def test_a_row_to_which_nothing_was_added_for_long_begins_anew() -> None:
+    past = History(thresholds=(Threshold(name="t", failures=2),))
+    past.fail()
+    past.seq += 601
+    past.fail()
+    assert past.opened() == []
+    past.fail()
+    assert len(past.opened()) == 1
+
+
 def test_failures_of_another_nature_do_not_count() -> None:
     past = History(thresholds=(Threshold(name="t", failures=2),))
     for error in ("HTTP 404: no such page", "HTTP 503 Service Unavailable", "HTTP 404: no such page"):
