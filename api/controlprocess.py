@@ -29,6 +29,7 @@ from api.following import following
 from api.headers import SecurityHeaders
 from api.hosts import KnownHosts
 from api.httpserver import EndingServer, HttpBounds, bounded, room_for_connections
+from api.pages import OwnPagesOnly
 from api.policyfile import PolicyError
 from api.policyrules import destinations_of, policy_of
 from api.process import read_options, say_ready, set_up_logging
@@ -132,7 +133,11 @@ class ControlProcess:
         self._delivery = Delivery(outbox, {**notifiers, **hooks}, metrics, now_ns=time.time_ns)
         actions = Actions(options.actions, hooks, outbox, self._delivery.wake)
         holder = PolicyHolder(options.policy)
-        self._policy = PolicyKeeper(holder, options.policy_place, self._db, metrics, time.time_ns)
+        try:
+            self._policy = PolicyKeeper(holder, options.policy_place, self._db, metrics, time.time_ns)
+        except PolicyError:
+            self._db.close()
+            raise
         modes = Modes(self._db, holder, metrics, time.time_ns)
         brakes = brakes_of(self._db, holder, SpoolNotes(options.spool_path).get, time.time_ns)
         brakes.breakers.hooks.on_write = actions.on_write
@@ -313,9 +318,13 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _server(services: Services, host_names: tuple[str, ...]) -> uvicorn.Server:
     app = create_app(services)
+
+    def unguarded() -> bool:
+        return services.authority.open
+
     bounds = HttpBounds(body_timeout_s=_BODY_TIMEOUT_S, max_connections=room_for_connections())
     config = uvicorn.Config(
-        SecurityHeaders(KnownHosts(app, host_names, lambda: services.authority.open)),
+        SecurityHeaders(KnownHosts(OwnPagesOnly(app, unguarded), host_names, unguarded)),
         loop="uvloop",
         http=bounded(bounds),
         ws="none",

@@ -290,6 +290,33 @@ def test_every_answer_has_the_headers_and_none_lets_another_origin_in(plane: Ser
 
 
 @pytest.mark.parametrize(
+    "sent",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "http://127.0.0.1:3000"},
+        {"origin": "null", "sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_without_tokens_a_page_of_another_origin_changes_nothing(plane: Served, sent: dict[str, str]) -> None:
+    trip = {"scope": {"session": "s"}, "do": "trip", "reason": "it loops"}
+    refused = plane.ask("POST", "/v1/breakers", headers=sent, json=trip)
+    assert (refused.status_code, refused.json()["code"]) == (403, "denied")
+    assert_safe(refused)
+    assert plane.ask("GET", "/v1/breakers", headers=sent).json()["breakers"] == []
+
+
+@pytest.mark.parametrize("site", [None, "same-origin", "none"])
+def test_without_tokens_pages_of_ours_are_served(plane: Served, site: str | None) -> None:
+    trip = {"scope": {"session": "s"}, "do": "trip", "reason": "it loops"}
+    origin = str(plane.client.base_url).rstrip("/")
+    for number, where in enumerate((origin, "null")):
+        headers = {"origin": where} | ({} if site is None else {"sec-fetch-site": site})
+        body = trip | {"scope": {"session": str(number)}}
+        assert plane.ask("POST", "/v1/breakers", headers=headers, json=body).status_code == 200
+
+
+@pytest.mark.parametrize(
     ("given", "policy", "cache"),
     [
         ([], "default-src 'none'; frame-ancestors 'none'", "no-store"),
