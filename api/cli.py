@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api import auditcli, backtestcli, measurecli, policycli, tokencli
+from api import auditcli, backtestcli, measurecli, notifycli, policycli, tokencli
 from api.config import ConfigError, load
 
 app = typer.Typer(
@@ -153,6 +153,7 @@ backtestcli.add_to(app)
 auditcli.add_to(app)
 tokencli.add_to(app)
 policycli.add_to(app)
+notifycli.add_to(app)
 
 
 def _version(*, wanted: bool) -> None:

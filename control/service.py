@@ -20,6 +20,7 @@ from control.db import get_cursor, get_cursor_source, set_cursor
 from control.duties import Duties
 from control.findings import CURSOR, MalformedFinding, finding_from_json, remember_finding
 from control.policy import Policy, PolicyHolder
+from control.postoffice import PostOffice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,6 +86,7 @@ class Control:
         self.policies = policy if isinstance(policy, PolicyHolder) else PolicyHolder(policy)
         self._outbox = outbox
         self._now_ns = now_ns
+        self.post = PostOffice(outbox, notifiers, delivery, now_ns)
         self.desk = AlertDesk(
             alerts or AlertParts(),
             db=db,
@@ -245,7 +247,7 @@ class Control:
             _log.error("rule %s wants to open a breaker over %s, which is not done: %s", rule, scope, why)
 
     def _show_open_breakers(self) -> None:
-        self.metrics.breakers_open.set(len(self.breakers.index.open_breakers()))
+        self.metrics.breakers_open.set(self.breakers.index.open_count)
 
 
 class ControlLoop:

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from api.auth import Verb
 from api.routes.access import refusals_of_text, require
-from control.outbox import list_destinations
+from control.ledger import list_destinations
 
 if TYPE_CHECKING:
     from api.services import Services
@@ -26,6 +26,8 @@ def router(services: Services) -> APIRouter:
             for place in list_destinations(connection):
                 metrics.pending.labels(place.name).set(place.pending)
                 metrics.disabled.labels(place.name).set(place.disabled_ns is not None)
+                waits_since = place.oldest_pending_ns or services.now_ns()
+                metrics.oldest_pending.labels(place.name).set((services.now_ns() - waits_since) / 1e9)
 
     @routes.get(
         "/metrics",

@@ -107,6 +107,16 @@ def silence(api: Api) -> str:
     return made
 
 
+def delivery(api: Api) -> str:
+    """A message that is over."""
+    alert(api)
+    with api.parts.db.transaction() as tx:
+        row = tx.one("SELECT max(seq) AS seq FROM outbox")
+        assert row is not None
+        tx.execute("UPDATE outbox SET state = 'delivered' WHERE seq = ?", (row["seq"],))
+    return str(row["seq"])
+
+
 PREPARED: Final[Mapping[str, Callable[[Api], str]]] = {
     "breaker_id": open_breaker,
     "alert_id": alert,
@@ -114,6 +124,7 @@ PREPARED: Final[Mapping[str, Callable[[Api], str]]] = {
     "reservation_id": reservation,
     "token_id": token,
     "silence_id": silence,
+    "seq": delivery,
     "session_id": lambda api: f"stuck-{int(alert(api)[3:], 16)}",
     "name": budget,
     "key": lambda _api: "allow.fetch_page",
@@ -124,6 +135,8 @@ BEFORE: Final[Mapping[tuple[str, str], Callable[[Api], str]]] = {
     ("POST", "/v1/breakers/{breaker_id}/release"): held_breaker,
     ("POST", "/v1/breakers/{breaker_id}/leases"): half_open_breaker,
     ("POST", "/v1/tokens"): token,
+    ("POST", "/v1/destinations/{name}/test"): lambda _api: "hook",
+    ("POST", "/v1/destinations/{name}/enable"): lambda _api: "hook",
     ("POST", "/v1/policy/reload"): policy_file,
 }
 
