@@ -17,6 +17,8 @@ from api.config import PolicyRule, Settings, Webhook, to_json
 from api.config import Token as ApiToken
 from api.controlprocess import ControlOptions, ControlProcess, Peer, options_from
 from api.metrics import IngestMetrics
+from api.policyfile import PolicyError
+from api.reload import PolicyPlace
 from control.action import Action
 from control.policy import Reach
 from detectors.protocol import Severity
@@ -143,6 +145,20 @@ def test_it_says_why_ingest_takes_nothing_and_that_the_store_is_away(
         assert said() == (None, None)
     finally:
         process.stop()
+
+
+def test_a_policy_that_is_broken_lets_go_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text("[[rule]]\n")
+    options = ControlOptions(
+        spool_path=tmp_path / "spool.db",
+        control_path=tmp_path / "control.db",
+        policy_place=PolicyPlace(path=file),
+    )
+    with pytest.raises(PolicyError, match=r"policy\.toml:1: rule\.1: says nothing"):
+        ControlProcess(options)
+    file.write_text("")
+    ControlProcess(options).stop()
 
 
 def test_the_port_in_use_is_an_error_and_lets_go_of_the_file(tmp_path: Path, receiver: Receiver) -> None:

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from api.process import on_hangup
+from tests.control.support import SECRET, Receiver, receiving
 
 RECLOSER = Path(sys.executable).parent / "recloser"
 PATIENCE_S = 30.0
@@ -26,13 +27,15 @@ RULE = '[[rule]]\nname = "{}"\ntrip = {{}}\n'
 class Serving:
     """The sidecar, with a store that is away: it is not needed here."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, receiver: Receiver) -> None:
+        self.receiver = receiver
         self.file = folder / "policy.toml"
         self.file.write_text(RULE.format("one"))
         settings = folder / "recloser.toml"
         settings.write_text(
             f'data_dir = "{folder}/data"\npolicy_file = "{self.file}"\n'
             'otlp_http_port = 0\notlp_grpc_port = 0\napi_port = 0\n[clickhouse]\nurl = "http://127.0.0.1:1"\n'
+            f'[[actions]]\nname = "gate"\nurl = "{receiver.url}"\nsecrets = ["{SECRET}"]\n'
         )
         self.process = subprocess.Popen(
             [RECLOSER, "serve", "--config", settings],
@@ -83,8 +86,13 @@ class Serving:
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    made = Serving(tmp_path)
+def receiver() -> Iterator[Receiver]:
+    yield from receiving()
+
+
+@pytest.fixture
+def serving(tmp_path: Path, receiver: Receiver) -> Iterator[Serving]:
+    made = Serving(tmp_path, receiver)
     yield made
     made.stop()
 
@@ -126,6 +134,14 @@ def test_a_policy_file_is_followed_and_outlives_its_mistakes(serving: Serving) -
     assert httpx.post(f"{serving.url}/v1/policy/reload", timeout=5).status_code == 200
     assert serving.rules() == ["mended"]
     assert "policy" not in serving.get("/readyz")["degraded"]
+
+    trip = {"scope": {"session": "s-1"}, "action": "halt", "reason": "too dear"}
+    made = httpx.post(f"{serving.url}/v1/breakers", json=trip, timeout=5).json()
+    httpx.post(f"{serving.url}/v1/breakers/{made['id']}/reset", json={"reason": "paid"}, timeout=5)
+    told = serving.receiver.wait_for(2, PATIENCE_S)
+    assert [each.json["type"] for each in told] == ["breaker.opened", "breaker.closed"]
+    assert all(each.signed_with(SECRET) for each in told)
+    assert told[0].json["data"]["session_id"] == "s-1"
 
 
 @pytest.mark.accept
