@@ -30,6 +30,7 @@ from pathlib import Path
 from api.controlprocess import ControlOptions, run_control
 from control.notifiers.webhook import WebhookConfig
 from control.action import Action
+from control.breakers.settings import BreakerSettings
 from control.policy import Policy, Reach, Rule
 from control.retry import RetryPolicy
 from control.service import LoopSettings
@@ -40,7 +41,10 @@ run_control(
     ControlOptions(
         spool_path=folder / "spool.db",
         control_path=folder / "control.db",
-        policy=Policy(rules=(Rule(name="halt", reach=Reach.SESSION, action=Action.HALT),)),
+        policy=Policy(
+            rules=(Rule(name="halt", reach=Reach.SESSION, action=Action.HALT),),
+            breakers=BreakerSettings(blast_per_minute=0, blast_share=1.0, blast_min=1000),
+        ),
         destinations=(WebhookConfig(name="hook", url=sys.argv[2], secrets=(SECRET,)),),
         retry=RetryPolicy(first_s=0.02, cap_s=0.1),
         loop=LoopSettings(poll_s=0.005),
