@@ -27,10 +27,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from control.notifiers.webhook import WebhookConfig
 from control.policy import Policy, Rule
 from control.verbs import Verb
 from tests.api.serving import Served, served
-from tests.control.support import STUCK, Spool, another
+from tests.control.support import SECRET, STUCK, Spool, another
 
 if TYPE_CHECKING:
     from schemathesis import Case as AnyCase
@@ -44,7 +45,7 @@ CHECKS: Final = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-QUICK: Final = 6
+QUICK: Final = 5
 DEEP: Final = 100
 JUNK: Final = (b"", b"{", b"[]", b"null", b'"\\ud800"', b"\xff\xfe", b'{"a":' * 2000, b"1e999", b'{"":{}}')
 KINDS: Final = (b"application/json", b"text/plain", b"application/json; charset=\xff", None)
@@ -55,7 +56,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("plane")
     spool = Spool(folder / "spool.db")
     spool.add(STUCK, *(another(n, session_id=f"session-{n}") for n in range(2, 5)))
-    with served(folder, policy=Policy(rules=(Rule(name="deny"),))) as plane:
+    policy = Policy(rules=(Rule(name="deny"),))
+    nobody = WebhookConfig(name="hook", url="http://127.0.0.1:1/", secrets=(SECRET,))
+    with served(folder, policy=policy, destinations=(nobody,)) as plane:
         plane.secret = plane.token("everything", *Verb)
         deadline = time.monotonic() + 10
         while not known(plane)["breaker_id"] and time.monotonic() < deadline:
@@ -63,18 +66,22 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield plane
 
 
-def known(plane: Served) -> dict[str, list[str]]:
-    """Ids of what exists, by the name of the path's parameter."""
+def known(plane: Served) -> dict[str, list[Any]]:
+    """What exists, by the name of the path's parameter."""
 
-    def ids(path: str, key: str) -> list[str]:
+    def ids(path: str, key: str, field: str = "id") -> list[Any]:
         found = plane.ask("GET", path, plane.secret).json()[key]
-        return [entry["id"] for entry in found]
+        return [entry[field] for entry in found]
 
     return {
         "breaker_id": ids("/v1/breakers", "breakers"),
         "alert_id": ids("/v1/alerts", "alerts"),
+        "silence_id": ids("/v1/silences", "silences"),
         "token_id": ids("/v1/tokens", "tokens")[1:],
         "session_id": [STUCK.session_id, "session-2"],
+        "seq": ids("/v1/deliveries", "deliveries", "seq"),
+        "name": ids("/v1/destinations", "destinations", "name"),
+        "agent": ["buyer"],
     }
 
 
