@@ -45,6 +45,7 @@ from control.delivery import Delivery
 from control.duties import Duty
 from control.facts import FactsDuty, SpoolFacts, SpoolNotes
 from control.findings import SpoolFindings
+from control.handoff.reports import HandoffDuty, Reports
 from control.metrics import ControlMetrics
 from control.modes import Modes
 from control.notifiers.catalog import NotifierConfig, build, configs
@@ -162,9 +163,12 @@ class ControlProcess:
         )
         self._token_use = TokenUse(tokens)
         facts = FactsDuty(self._db, self._facts, (*brakes.takers, control.desk.take_fact), metrics)
+        notes_of = SpoolNotes(options.spool_path).get
+        reports = HandoffDuty(self._db, Reports(self._db, notes_of, time.time_ns), time.time_ns)
         duties: tuple[Duty, ...] = (
             facts,
             brakes.turn,
+            reports,
             self._refusals,
             self._token_use,
             self._policy,
@@ -193,6 +197,7 @@ class ControlProcess:
             probes={"control": self._probe} | {peer.name: _peer_probe(peer) for peer in options.peers},
             asides={"policy": self._policy.aside, **_asides(options.peers)},
             metrics_sources=tuple(_peer_metrics(peer) for peer in options.peers),
+            notes_of=notes_of,
         )
 
     def start(self) -> None:

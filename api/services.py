@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from control.service import Control
     from control.stop_link import StopLinks
     from control.tokens import TokenBook
+    from detectors.notes import Notes
 
 Probe: TypeAlias = Callable[[], str | None]
 """Says what a part is waiting for, or None when it is ready. May block for a second at most."""
@@ -26,12 +27,17 @@ MetricsSource: TypeAlias = Callable[[], bytes]
 """Gives another process's metrics as Prometheus text; empty when it cannot be reached."""
 
 
+def _no_notes(_session_id: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """`probes` are asked by `/readyz`; `metrics_sources` are appended to `/metrics`.
 
     What the probes in `asides` say is shown by `/readyz`, too, and keeps nobody from being ready.
     `volatile_arguments` are the names of arguments that are no part of a call's identity.
+    `notes_of` gives what ingest has noted of a session, None when there is nothing.
     """
 
     control: Control
@@ -49,3 +55,4 @@ class Services:
     asides: Mapping[str, Probe] = field(default_factory=dict)
     metrics_sources: tuple[MetricsSource, ...] = ()
     volatile_arguments: tuple[str, ...] = ()
+    notes_of: Callable[[str], Notes | None] = _no_notes
