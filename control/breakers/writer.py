@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from control.breakers import store
+from control.breakers.hooks import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from control.breakers.states import Event
     from control.breakers.watching import Watches
     from control.db import Transaction
+
+_log = logging.getLogger(__name__)
 
 
 class Writer:
@@ -32,10 +36,13 @@ class Writer:
         """Write a change; return the breaker with its new revision."""
         after = store.write(tx, event, before, breaker)
         self._watches.take(tx, after)
-        self.hooks.on_write(tx, event, after)
+        tell(tx, self.hooks.on_write, event, after)
         tx.after_commit(lambda: self._committed(event, after))
         return after
 
     def _committed(self, event: Event, after: Breaker) -> None:
         self.index.apply(after)
-        self.hooks.on_change(event, after)
+        try:
+            self.hooks.on_change(event, after)
+        except Exception:  # noqa: BLE001 - what comes after it in this commit must be known, too
+            _log.exception("change %d of breaker %s could not be counted", after.revision, after.id)
