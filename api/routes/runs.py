@@ -138,9 +138,6 @@ def router(services: Services) -> APIRouter:
         summary="Show the hand-off report of a run",
         response_model=HandoffOut,
         responses={200: {"content": {MARKDOWN: {"schema": {"type": "string"}}}}, **refusals(*_REFUSED)},
-            200: {"content": {MARKDOWN: {"schema": {"type": "string"}}}},
-            **refusals(401, 403, 404, 422),
-        },
     )
     def handoff(
         session_id: SessionId,
