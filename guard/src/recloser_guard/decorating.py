@@ -8,11 +8,13 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, cast
 
-from recloser_guard.errors import CallDenied
+from recloser_guard.decision import HALT, Decision
+from recloser_guard.errors import CallDenied, RunHalted
 
 if TYPE_CHECKING:
     from recloser_guard.guard import Guard
 
+_HALTED = Decision(HALT, "halted", "This run was stopped. End it.", strength=HALT)  # and let go on since
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -90,6 +92,7 @@ async def run_until_halted(guard: Guard, work: Any, how: Mapping[str, Any]) -> A
         return await task
     except asyncio.CancelledError:
         if watched.halted:
-            guard.raise_for(guard.check(**how))
+            decision = guard.check(**how)
+            raise RunHalted(decision if decision.halted else _HALTED) from None
         task.cancel()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import os
 import random
@@ -41,6 +42,7 @@ from recloser_guard.watcher import Pace, Watcher
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:4319"
 _RESULT_WITHIN_S = 30.0
+_AT_EXIT_S = 0.5
 
 
 class Guard:
@@ -405,6 +407,13 @@ def _after_fork() -> None:
         guard._forked()  # noqa: SLF001 - its own module
 
 
+def _at_exit() -> None:
+    """Tell what is untold, but keep nobody waiting."""
+    for guard in list(_ALL):
+        guard.close(_AT_EXIT_S)
+
+
+atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 

@@ -66,6 +66,24 @@ class _Shape:
         self.take: Callable[[Any], Any] = itemgetter(*parts)
         self.by_value: dict[Any, tuple[Breaker, ...]] = {}
 
+    @property
+    def parts_but_args(self) -> tuple[int, ...]:
+        """The parts that can be compared without knowing the arguments' signature."""
+        return tuple(part for part in self.parts if part != ARGS)
+
+    def put(self, key: object, breaker: Breaker) -> None:
+        """Put a breaker in, in place of its older state."""
+        others = (b for b in self.by_value.get(key, ()) if b.id != breaker.id)
+        self.by_value[key] = (*others, breaker)
+
+    def remove(self, key: object, breaker: Breaker) -> None:
+        """Take a breaker out."""
+        others = tuple(b for b in self.by_value.get(key, ()) if b.id != breaker.id)
+        if others:
+            self.by_value[key] = others
+        else:
+            self.by_value.pop(key, None)
+
 
 class Index:
     """The breakers that say anything about calls, by scope."""
@@ -89,15 +107,18 @@ class Index:
         return self._known.get(breaker_id)
 
     def put(self, breaker: Breaker) -> None:
-        """Take over a breaker's newest state; an older one than is known changes nothing."""
+        """Take over a breaker's newest state; an older one than is known changes nothing.
+
+        A reader finds the old state or the new one, never none.
+        """
         known = self._known.get(breaker.id)
-        if known is not None:
-            if known.revision > breaker.revision:
-                return
-            self._take_out(known)
+        if known is not None and known.revision > breaker.revision:
+            return
         if breaker.state in DECIDING:
             self._known[breaker.id] = breaker
             self._put_in(breaker)
+        elif known is not None:
+            self._take_out(known)
         self.revision = max(self.revision, breaker.revision)
 
     def remove(self, breaker_id: str, revision: int) -> None:
@@ -128,34 +149,37 @@ class Index:
             shape = next((s for s in self._shapes if s.parts == parts), None)
             if shape is None:
                 shape = _Shape(parts)
+                shape.put(key, breaker)
                 self._shapes = (*self._shapes, shape)
-            shape.by_value[key] = (*shape.by_value.get(key, ()), breaker)
+            else:
+                shape.put(key, breaker)
             if shape.names_args:
-                self._ask_for(shape, breaker, put=True)
+                self._ask_for(shape, breaker)
 
     def _take_out(self, breaker: Breaker) -> None:
         del self._known[breaker.id]
         for parts, key in _places(breaker):
             shape = next(s for s in self._shapes if s.parts == parts)
-            _without(shape, key, breaker)
+            shape.remove(key, breaker)
             if not shape.by_value:
                 self._shapes = tuple(s for s in self._shapes if s is not shape)
             if shape.names_args:
-                self._ask_for(shape, breaker, put=False)
+                self._ask_no_more_for(shape, breaker)
 
-    def _ask_for(self, shape: _Shape, breaker: Breaker, *, put: bool) -> None:
+    def _ask_for(self, shape: _Shape, breaker: Breaker) -> None:
         """Know a breaker over certain arguments by the rest of its scope."""
-        parts = tuple(part for part in shape.parts if part != ARGS)
+        parts = shape.parts_but_args
         rest = next((s for s in self._of_args if s.parts == parts), None)
         if rest is None:
             rest = _Shape(parts)
-        key = _key(parts, breaker.scope)
-        if put:
-            rest.by_value[key] = (*rest.by_value.get(key, ()), breaker)
-        else:
-            _without(rest, key, breaker)
-        others = tuple(s for s in self._of_args if s is not rest)
-        self._of_args = (*others, rest) if rest.by_value else others
+            self._of_args = (*self._of_args, rest)
+        rest.put(_key(parts, breaker.scope), breaker)
+
+    def _ask_no_more_for(self, shape: _Shape, breaker: Breaker) -> None:
+        rest = next(s for s in self._of_args if s.parts == shape.parts_but_args)
+        rest.remove(_key(rest.parts, breaker.scope), breaker)
+        if not rest.by_value:
+            self._of_args = tuple(s for s in self._of_args if s is not rest)
 
 
 def decide(covering: list[Breaker]) -> tuple[Breaker | None, Breaker | None]:
@@ -215,11 +239,3 @@ def _places(breaker: Breaker) -> list[tuple[tuple[int, ...], Any]]:
 def _key(parts: tuple[int, ...], scope: tuple[str | None, ...]) -> Any:
     values = tuple(scope[AGENT if part == _VERSIONED else part] for part in parts)
     return values[0] if len(values) == 1 else values
-
-
-def _without(shape: _Shape, key: object, breaker: Breaker) -> None:
-    others = tuple(b for b in shape.by_value.get(key, ()) if b.id != breaker.id)
-    if others:
-        shape.by_value[key] = others
-    else:
-        shape.by_value.pop(key, None)

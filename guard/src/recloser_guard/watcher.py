@@ -159,6 +159,7 @@ class Watcher:
                 self._take(event)
 
     def _take(self, event: Event) -> None:
+        before = self._feed.index.revision
         try:
             changed = self._feed.apply(event)
         except GuardError as error:
@@ -169,6 +170,8 @@ class Watcher:
             self._changed()
         elif event.name == "heartbeat":
             self._alive()
+            if self._feed.index.revision != before:
+                self._on_change()
         if self._feed.refetch and event.name != "reset" and not self._verified():
             raise Unreachable("the stream of events must begin anew")
 

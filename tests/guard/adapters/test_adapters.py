@@ -136,6 +136,27 @@ def test_a_model_that_follows_the_text_recovers(
     eventually(counted)
 
 
+@pytest.mark.parametrize(
+    ("environment", "heading"),
+    [
+        ("langchain", "LangChain and LangGraph"),
+        ("openai-agents", "OpenAI Agents SDK"),
+        ("pydantic-ai", "Pydantic AI"),
+        ("mcp", "MCP"),
+    ],
+)
+def test_what_the_documentation_imports_is_there(environment: str, heading: str) -> None:
+    page = (ROOT / "docs/guard.md").read_text()
+    example = page.partition(f"### {heading}\n")[2].partition("```python\n")[2].partition("```")[0]
+    imports = [line for line in example.splitlines() if line.startswith(("from ", "import "))]
+    assert len(imports) >= 3
+    subprocess.run(
+        [python_of(environment), "-c", "\n".join(imports)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "guard/src")},
+    )
+
+
 def test_a_run_goes_back_to_the_checkpoint_before_the_first_tainted_step(sidecar: GuardedSidecar) -> None:
     session = "quarantined"
     story = played(sidecar, "langchain", "langgraph_quarantine", session, "loop")

@@ -205,6 +205,15 @@ class TheStream(unittest.TestCase):
                 eventually(lambda: guard.status().reconnects >= 3)
                 assert guard.check("t").because == "unreachable"
 
+    def test_changes_that_concern_others_are_acknowledged_too(self) -> None:
+        def tell(stream: Stream) -> None:
+            stream.write(snapshot(revision=4))
+            while not stream.ended.wait(0.05):
+                stream.write(event("heartbeat", {"revision": 9}))
+
+        with scripted(tell) as sidecar, guard_of(sidecar.url):
+            eventually(lambda: any(b["revision"] == 9 for b in sidecar.bodies("POST", "/v1/acks")))
+
     def test_it_closes_at_once_and_may_be_closed_twice(self) -> None:
         def tell(stream: Stream) -> None:
             stream.write(snapshot(revision=1))

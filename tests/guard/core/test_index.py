@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import unittest
 from typing import Any
 
@@ -95,11 +96,32 @@ class TheIndex(unittest.TestCase):
         assert known.find(call(tool="t")) is NOTHING
         assert known.revision == 6
 
+    def test_a_change_is_never_seen_half(self) -> None:
+        known = index(breaker(1, 1, tool="t"), breaker(2, 1, tool="t", args="00ff00ff00ff00ff"))
+        missed: list[int] = []
+        done = threading.Event()
+
+        def read() -> None:
+            while not done.is_set():
+                found = known.find(call(tool="t"))
+                if found.breaker is None or not found.ask:
+                    missed.append(known.revision)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for revision in range(2, 3000):
+            known.put(breaker_from(breaker(1, revision, tool="t", action=("deny", "halt")[revision % 2])))
+            known.put(breaker_from(breaker(2, revision, tool="t", args="00ff00ff00ff00ff")))
+        done.set()
+        reader.join()
+        assert not missed
+
     def test_nothing_is_left_of_breakers_that_are_gone(self) -> None:
-        known = index(*(breaker(n, session=f"s{n}", tool="t") for n in range(50)))
+        known = index(*(breaker(n, session=f"s{n}", tool="t", args=("a", None)[n % 2]) for n in range(50)))
         for number in range(50):
             known.remove(breaker(number)["id"], 100)
         assert not known._shapes
+        assert not known._of_args
         assert len(known) == 0
 
     def test_a_strength_that_is_not_known_counts_as_the_strongest(self) -> None:
