@@ -218,7 +218,8 @@ def test_a_certificate_is_checked_against_the_authority_that_is_named(tmp_path: 
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         (
-            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost "
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes "
+            "-days 2 -subj /CN=localhost "
             f"-addext subjectAltName=DNS:localhost -keyout {key} -out {cert}"
         ).split(),
         check=True,
