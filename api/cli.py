@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api import auditcli, backtestcli, measurecli, notifycli, policycli, tokencli
+from api import auditcli, backtestcli, handoffcli, measurecli, notifycli, policycli, tokencli
 from api.config import ConfigError, load
 
 app = typer.Typer(
@@ -150,6 +150,7 @@ def demo(
 
 measurecli.add_to(app)
 backtestcli.add_to(app)
+handoffcli.add_to(app)
 auditcli.add_to(app)
 tokencli.add_to(app)
 policycli.add_to(app)

@@ -70,10 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _report(path: Path, workers: int) -> Measured:
     from evaluation.errors import told  # with what trains models, which the short ways do not need
+    from evaluation.handoff_docs import write as write_handoffs
     from evaluation.report import write
 
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         errors = beside.submit(told)  # takes as long as all else
         measured = measure([*ALONE, *SETS], quick=False, workers=workers)
         write(measured, errors.result(), path)
+    if path == REPORT:
+        for title, told in write_handoffs():
+            print(f"hand-off, {title}: filled {told.mean_filled:.0%}, onset within 2 calls {told.near}")
     return measured

@@ -72,6 +72,8 @@ def next_step(notes: Notes, finding: Finding | None, path: FailingPath | None) -
     else:
         return None
     text = _DO[prescription].format(what=what)
+    if path is not None and path.recovered_ns:
+        text = f"{what} has worked since; look whether the run came to its end. Should it fail again: {text}"
     if path is not None and path.error:
         text += f" The error: {path.error}"
     risky = [one.tool for one in notes.effects if one.level in ("critical", "write") and not one.keyed]

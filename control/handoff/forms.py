@@ -100,7 +100,7 @@ def _failing_paths(value: list[dict[str, Any]]) -> Iterator[str]:
         calls = f"calls {path['first_number']} to {path['last_number']}"
         different = f", {path['different']} different calls" if path["different"] > 1 else ""
         end = "; it worked later" if path["recovered"] else ""
-        failed = f"{path['failures']} times {path['error_class']}"
+        failed = f"{_times(path['failures'])} {path['error_class']}"
         yield f"- {_code(path['operation'])}: {failed} ({calls}{different}){end}"
         if path["arguments"]:
             yield f"  - first asked: {_code(path['arguments'])}"
@@ -117,7 +117,7 @@ def _side_effects(value: dict[str, Any]) -> Iterator[str]:
     for one in value["done"]:
         safe = "repeat is safe" if one["repeat_safe"] else "no idempotency key"
         called = f"{_code(one['tool'])} {_code(one['arguments'])}"
-        yield f"- {one['level']}: {called} ({one['times']} times, {safe})"
+        yield f"- {one['level']}: {called} ({_times(one['times'])}, {safe})"
     if value["more"]:
         yield f"- {value['more']} more"
     if value["unclear"]:
@@ -171,6 +171,10 @@ _WRITERS: Final[dict[str, Callable[[Any], Iterator[str]]]] = {
     "timeline": _timeline,
     "links": _links,
 }
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _known(value: float | None, unit: str) -> str:
