@@ -59,7 +59,7 @@ class Activity:
     def note(self, sessions: dict[str, None], now_ns: int) -> None:
         """Take the sessions that asked since the last turn."""
         self._heard = self._heard or bool(sessions)
-        for session in sessions:
+        for session in tuple(sessions):  # one who asks right now may still add to it
             self._last.pop(session, None)
             self._last[session] = now_ns
         before = now_ns - int(ACTIVE_S * NS)

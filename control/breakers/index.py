@@ -163,7 +163,8 @@ class BreakerIndex:
 
     def due(self, now_ns: int) -> list[str]:
         """Return the breakers whose time has come, the earliest first."""
-        return sorted((k for k, until in self._timed.items() if until <= now_ns), key=self._timed.__getitem__)
+        timed = list(self._timed.items())  # persons change breakers in threads of their own
+        return [key for until, key in sorted((until, key) for key, until in timed) if until <= now_ns]
 
     def by_id(self, breaker_id: str) -> Breaker | None:
         """Return a breaker that is not closed."""

@@ -228,7 +228,7 @@ def test_every_change_of_a_breaker_is_audited_with_what_it_was(tmp_path: Path) -
     texts=st.lists(st.text(max_size=30), min_size=1, max_size=6),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_changed_character_is_found(texts: list[str], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, closing(ControlDb(Path(folder) / "control.db")) as db:
         with db.transaction() as tx:
