@@ -48,17 +48,20 @@ class Decider:
     async def one(self, call: CheckRequest, caller: str) -> bytes:
         """Answer for one call."""
         asked = self.asked(call)
-        return self._written(await self._decided(self._index.check(asked), asked, call.client or caller))
+        verdict = self._refused_if_dead(self._index.check(asked), asked)
+        if verdict.probe is not None:
+            verdict = await self._probed(verdict, call.client or caller)
+        return self._written(verdict)
 
     async def all(self, calls: Sequence[CheckRequest], caller: str) -> list[bytes]:
         """Answer for calls that are made together."""
         asked = [self.asked(call) for call in calls]
         verdicts = self._index.check_all(asked)
-        together = zip(verdicts, asked, calls, strict=True)
-        return [
-            self._written(await self._decided(verdict, each, call.client or caller))
-            for verdict, each, call in together
-        ]
+        for number, (each, call) in enumerate(zip(asked, calls, strict=True)):
+            verdict = verdicts[number] = self._refused_if_dead(verdicts[number], each)
+            if verdict.probe is not None:
+                verdicts[number] = await self._probed(verdict, call.client or caller)
+        return [self._written(verdict) for verdict in verdicts]
 
     def asked(self, call: CheckRequest) -> Asked:
         """Say what is asked about, by the names and signatures that findings use."""
@@ -84,24 +87,22 @@ class Decider:
         else:
             self._by_args.pop(breaker_id, None)
 
-    def _signature(self, tool: str | None, call: CheckRequest) -> str | None:
+    @staticmethod
+    def _signature(tool: str | None, call: CheckRequest) -> str | None:
         if tool is None or call.arguments is None:
             return None
-        names = names_for(tool, self._services.volatile_arguments)
-        return f"{call_of(tool, call.arguments, names).signature:016x}"
+        return f"{call_of(tool, call.arguments, names_for(tool)).signature:016x}"
 
     def _dead(self, session: str) -> bool:
         policies = self._services.control.policies
         return self._dead_calls.has(session) and policies.current.check.known_dead_calls
 
-    async def _decided(self, verdict: Verdict, asked: Asked, client: str) -> Verdict:
-        """Refuse what is known to be dead, and give a probe its lease."""
-        refused = verdict.decision is not Decision.ALLOW and verdict.probe is None
-        if not refused and asked.args is not None and self._dead(str(asked.session)):
-            dead = self._dead_calls.verdict(asked, verdict.revision)
-            if dead is not None:
-                return dead
-        return verdict if verdict.probe is None else await self._probed(verdict, client)
+    def _refused_if_dead(self, verdict: Verdict, asked: Asked) -> Verdict:
+        """Refuse what would go ahead, be it as a probe, and is known to be dead."""
+        if asked.args is None or (verdict.decision is not Decision.ALLOW and verdict.probe is None):
+            return verdict
+        dead = self._dead_calls.verdict(asked, verdict.revision) if self._dead(str(asked.session)) else None
+        return verdict if dead is None else dead
 
     async def _probed(self, verdict: Verdict, client: str) -> Verdict:
         """Let the call through as a probe if its breaker has a lease to give."""

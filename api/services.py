@@ -36,7 +36,6 @@ class Services:
     """`probes` are asked by `/readyz`; `metrics_sources` are appended to `/metrics`.
 
     What the probes in `asides` say is shown by `/readyz`, too, and keeps nobody from being ready.
-    `volatile_arguments` are the names of arguments that are no part of a call's identity.
     `notes_of` gives what ingest has noted of a session, None when there is nothing.
     """
 
@@ -54,5 +53,4 @@ class Services:
     probes: Mapping[str, Probe] = field(default_factory=dict)
     asides: Mapping[str, Probe] = field(default_factory=dict)
     metrics_sources: tuple[MetricsSource, ...] = ()
-    volatile_arguments: tuple[str, ...] = ()
     notes_of: Callable[[str], Notes | None] = _no_notes

@@ -52,6 +52,7 @@ def main() -> None:
         control.start()
         port = here.recv()
         time.sleep(2)
+        _spent[control.pid or 0] = _cpu(control.pid or 0)  # starting is no part of it
         if busy:
             burner.start()
         try:
@@ -142,11 +143,16 @@ async def _connection(port: int, path: str, count: int, *, wrap: bool) -> list[f
 _spent: dict[int, float] = {}
 
 
+def _cpu(pid: int) -> float:
+    """Seconds of CPU that a process has spent so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
 def _report(path: str, measured: tuple[list[float], float], pid: int) -> None:
     latencies, took = measured
     latencies.sort()
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    cpu = (int(fields[11]) + int(fields[12])) / TICKS
+    cpu = _cpu(pid)
     spent, _spent[pid] = cpu - _spent.get(pid, 0.0), cpu
     count = len(latencies)
     print(
