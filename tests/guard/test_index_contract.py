@@ -76,7 +76,7 @@ def as_call(asked: Asked) -> Call:
     )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(breakers, st.lists(calls, min_size=1, max_size=6))
 def test_guard_and_sidecar_decide_the_same(
     known: list[tuple[Scope, State, Action]], asked: list[Asked]
@@ -106,6 +106,7 @@ def test_guard_and_sidecar_decide_the_same(
         assert same or unsaid.ask, "what depends on arguments is asked of the sidecar"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=400))
 def test_names_are_kept_the_same_way(name: str) -> None:
     assert kept_here(name) == name_kept(name)

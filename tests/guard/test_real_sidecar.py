@@ -56,6 +56,21 @@ def test_a_trip_by_hand_and_its_release_reach_the_guard_and_are_acknowledged(
     eventually(acknowledged)
 
 
+def test_where_no_stream_gets_through_it_polls(
+    sidecar: GuardedSidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recloser_guard.transport.Transport.open", lambda *_args, **_more: None)
+    with Guard(sidecar.url, cache=None) as guard:
+        assert guard.wait_ready(10)
+        scope = {"session": "polled"}
+        made = sidecar.api("POST", "/v1/breakers", {"scope": scope, "action": "halt", "reason": "tested"})
+        eventually(lambda: guard.check("t", session="polled").halted)
+        sidecar.api("POST", f"/v1/breakers/{made['id']}/reset", {"reason": "tested"})
+        eventually(lambda: guard.check("t", session="polled"))
+        assert guard.status().state == "polling"
+        assert guard.status().reconnects == 0
+
+
 def test_a_loop_in_telemetry_halts_the_session(sidecar: GuardedSidecar, guard: Guard) -> None:
     loop(sidecar, "stuck", "fetch_page")
     eventually(lambda: guard.check("anything", session="stuck").halted)

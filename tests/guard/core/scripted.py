@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PATIENCE = 10.0
+PATIENCE = 40.0
 QUIET = {"breakers": [], "revision": 0}
 
 
@@ -57,57 +58,13 @@ class Scripted:
     `streams` are functions that write one stream each, the last one again and again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.answers: dict[tuple[str, str], Any] = {("POST", "/v1/acks"): (200, {"revision": 0})}
         self.streams: list[Callable[[Stream], None]] = []
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
         self.opened = 0
         self.etag: str | None = None  # of answers that have no body
         self.ended = threading.Event()
-        scripted = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self._serve("GET", None)
-
-            def do_POST(self) -> None:
-                self._serve("POST", json.loads(self.rfile.read(int(self.headers.get("content-length", 0)))))
-
-            def _serve(self, method: str, body: Any) -> None:
-                path, _, _ = self.path.partition("?")
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                scripted.asked.append((method, self.path, headers, body))
-                if path.endswith("/watch") and (method, path) not in scripted.answers:
-                    self._stream()
-                    return
-                answer = scripted.answers.get((method, path), (404, {"code": "not_found"}))
-                status, content = answer(body, headers) if callable(answer) else answer
-                text = b"" if content is None else json.dumps(content).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(text)))
-                if isinstance(content, dict) and "revision" in content:
-                    self.send_header("etag", f'"rev-{content["revision"]}"')
-                elif scripted.etag is not None:
-                    self.send_header("etag", scripted.etag)
-                self.end_headers()
-                self.wfile.write(text)
-
-            def _stream(self) -> None:
-                number = min(scripted.opened, len(scripted.streams) - 1)
-                scripted.opened += 1
-                self.send_response(200)
-                self.send_header("content-type", "text/event-stream")
-                self.send_header("transfer-encoding", "chunked")
-                self.end_headers()
-                self.close_connection = True
-                with suppress(OSError):
-                    scripted.streams[number](Stream(self.wfile, scripted.ended))
-
-            def log_message(self, *args: object) -> None:
-                del args
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
@@ -115,8 +72,11 @@ class Scripted:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """Clients that go away are part of the script."""
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.url = self.url.replace("http:", "https:")
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
@@ -127,6 +87,53 @@ class Scripted:
     def bodies(self, method: str, path: str) -> list[Any]:
         """The bodies that were sent to one path."""
         return [body for m, p, _, body in list(self.asked) if (m, p.partition("?")[0]) == (method, path)]
+
+
+def _handler(scripted: Scripted) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._serve("GET", None)
+
+        def do_POST(self) -> None:
+            self._serve("POST", json.loads(self.rfile.read(int(self.headers.get("content-length", 0)))))
+
+        def _serve(self, method: str, body: Any) -> None:
+            path, _, _ = self.path.partition("?")
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            scripted.asked.append((method, self.path, headers, body))
+            if path.endswith("/watch") and (method, path) not in scripted.answers:
+                self._stream()
+                return
+            answer = scripted.answers.get((method, path), (404, {"code": "not_found"}))
+            status, content = answer(body, headers) if callable(answer) else answer
+            text = b"" if content is None else json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(text)))
+            if isinstance(content, dict) and "revision" in content:
+                self.send_header("etag", f'"rev-{content["revision"]}"')
+            elif scripted.etag is not None:
+                self.send_header("etag", scripted.etag)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def _stream(self) -> None:
+            number = min(scripted.opened, len(scripted.streams) - 1)
+            scripted.opened += 1
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            self.close_connection = True
+            with suppress(OSError):
+                scripted.streams[number](Stream(self.wfile, scripted.ended))
+
+        def log_message(self, *args: object) -> None:
+            del args
+
+    return Handler
 
 
 class Stream:
@@ -148,9 +155,9 @@ class Stream:
 
 
 @contextmanager
-def scripted(*streams: Callable[[Stream], None]) -> Iterator[Scripted]:
-    """A scripted sidecar for the length of a test."""
-    sidecar = Scripted()
+def scripted(*streams: Callable[[Stream], None], context: ssl.SSLContext | None = None) -> Iterator[Scripted]:
+    """A scripted sidecar for the length of a test; with a context it speaks TLS."""
+    sidecar = Scripted(context)
     sidecar.streams = list(streams)
     try:
         yield sidecar
