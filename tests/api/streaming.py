@@ -44,13 +44,13 @@ class Stream:
         return [event for block in self.text.split("\n\n") if (event := _event(block)) is not None]
 
     async def next(self, *names: str) -> Event:
-        """Wait for the next event of one of these names (none: any) and take it."""
+        """Wait for the next event of one of these names (none: any but a heartbeat) and take it."""
         async with asyncio.timeout(PATIENCE_S), self.changed:
             while True:
                 found = self.events[self._taken :]
                 for event in found:
                     self._taken += 1
-                    if not names or event.name in names:
+                    if event.name in names or (not names and event.name != "heartbeat"):
                         return event
                 await self.changed.wait()
 

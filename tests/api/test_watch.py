@@ -3,18 +3,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
+from api.app import create_app
+from api.auth import Authority, Token
 from api.watching import MAX_BEHIND, MAX_LISTENERS
 from control.actor import Actor
+from control.breakers.record import breaker_id
 from control.breakers.states import Event
 from control.scope import Scope
+from control.verbs import Only, Verb
 from tests.api.conftest import SECRETS
+from tests.api.serving import served
 from tests.api.streaming import following
-from tests.control.support import STUCK, eventually
+from tests.control.support import STUCK, Spool, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from pathlib import Path
     from typing import Any
 
     from control.breakers.record import Breaker
@@ -219,3 +226,49 @@ def test_changes_that_nobody_follows_are_not_kept(api: Api) -> None:
     for number in range(3):
         trip(api, str(number))
     eventually(lambda: api.services.following.hub.waiting == 0)
+
+
+def test_restricted_tokens_are_told_of_what_may_concern_them(api: Api) -> None:
+    shop = Scope(service="shop", tool="pay")
+    office = Scope(service="office", tool="pay")
+    anywhere = Scope(tool="pay")
+    for scope in (shop, office, anywhere):
+        api.parts.control.breakers.act(scope, Event.TRIP, SOMEBODY, "stuck")
+    secret = "secret of a shop's agent"
+    only = Only(services=("shop",))
+    token = Token.of("agent", secret, {Verb.CHECK, Verb.READ}, only)
+    object.__setattr__(api.services, "authority", Authority((token,)))
+    api.app = create_app(api.services)
+    wanted = {breaker_id(shop), breaker_id(anywhere)}
+    listed = api.ask("GET", "/v1/breakers?active=true", token=secret).json()["breakers"]
+    assert {breaker["id"] for breaker in listed} == wanted
+    assert api.ask("GET", f"/v1/breakers/{breaker_id(office)}", token=secret).status_code == 404
+
+    async def watch() -> None:
+        bearer = {"authorization": f"Bearer {secret}"}
+        async with following(api.app, WATCH, **bearer) as stream:
+            snapshot = await stream.next("snapshot")
+            assert {breaker["id"] for breaker in snapshot.data["breakers"]} == wanted
+            for scope, do in ((office, Event.RESET), (office, Event.TRIP), (shop, Event.RESET)):
+                await asyncio.to_thread(
+                    api.parts.control.breakers.act, breaker_id(scope), do, SOMEBODY, "again"
+                )
+            assert (await stream.next("remove")).data["id"] == breaker_id(office)  # an id tells nothing
+            assert (await stream.next()).data["id"] == breaker_id(shop)
+
+    run(watch())
+
+
+def test_a_stream_over_the_wire_tells_and_ends_with_the_server(tmp_path: Path) -> None:
+    Spool(tmp_path / "spool.db")
+    with served(tmp_path) as plane, plane.client.stream("GET", WATCH) as answer:
+        events = (
+            line for line in answer.iter_lines() if line.startswith("event: ") and line != "event: heartbeat"
+        )
+        assert next(events) == "event: snapshot"
+        body = {"scope": {"session": "a"}, "reason": "stuck"}
+        with httpx.Client(base_url=plane.client.base_url) as another:
+            assert another.post("/v1/breakers", json=body).status_code == 200
+        assert next(events) == "event: upsert"
+        plane.process.services.following.hub.end()
+        assert list(events) == []  # it ended whole, no error
