@@ -133,8 +133,14 @@ def broken(plane: Served, operation: Any, mode: GenerationMode, examples: int, *
     except Unsatisfiable:
         return None  # nothing can be wrong about it
     except (Exception, FailureGroup) as error:  # noqa: BLE001 - every kind of failure is reported, with all others
-        return f"{operation.label} ({mode.value}): {error}"
+        return f"{operation.label} ({mode.value}): {told(error)}"
     return None
+
+
+def told(error: BaseException) -> str:
+    """Say all that an error says, those inside it, too."""
+    inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return "\n".join([f"{type(error).__name__}: {error}", *map(told, inside)])
 
 
 def ask_all(plane: Served, examples: int, *, quick: bool) -> list[str]:
