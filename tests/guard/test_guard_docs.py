@@ -24,6 +24,18 @@ def test_every_example_compiles(example: str) -> None:
     compile(example, "example", "exec")
 
 
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        line
+        for file in sorted((ROOT / "tests/guard/adapters").glob("requirements-*.txt"))
+        for line in file.read_text().split()
+    ],
+)
+def test_the_page_tells_the_versions_that_are_tested(requirement: str) -> None:
+    assert requirement.replace("==", " ") in PAGES[0].read_text()
+
+
 def of_framework(example: str) -> bool:
     return any(re.search(rf"(?m)^from (recloser_guard\.adapters\.)?{name}\b", example) for name in FRAMEWORKS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -64,6 +65,30 @@ sys.path[:0] = sys.argv[1:]
 ran = unittest.main(module=None, argv=["guard", "discover", "-s", sys.argv[2]], exit=False)
 sys.exit(not ran.result.wasSuccessful())
 """
+
+
+def test_adapters_import_their_framework_and_the_guard_only() -> None:
+    allowed = {
+        "langchain": {"langchain", "langchain_core", "langgraph"},
+        "openai_agents": {"agents"},
+        "pydantic_ai": {"pydantic_ai"},
+        "mcp": {"mcp"},
+    }
+    files = {path.stem: path for path in (ROOT / "guard/src/recloser_guard/adapters").glob("[!_]*.py")}
+    assert files.keys() == allowed.keys()
+    for name, path in files.items():
+        imported = {
+            module.partition(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            for module in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert imported - set(sys.stdlib_module_names) == allowed[name] | {"recloser_guard"}
 
 
 def test_the_guard_imports_nothing_but_the_standard_library() -> None:

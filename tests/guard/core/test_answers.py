@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recloser_guard import CallDenied, Guard, GuardError, RunHalted
+from recloser_guard import BudgetExceeded, CallDenied, Guard, GuardError, RunHalted
 from recloser_guard.moments import unix_seconds
 from scripted import Clock, Scripted, Stream, breaker, event, eventually, scripted, snapshot
 
@@ -291,6 +291,62 @@ class Probes(unittest.TestCase):
                 raise AssertionError
             assert guard.check("t").decision == "deny"  # a plain check borrows nothing
             assert len(sidecar.bodies(*self.LEASES)) == 1
+
+
+class Budgets(unittest.TestCase):
+    PATH = ("POST", "/v1/budgets/searches/reservations")
+
+    def test_what_was_spent_is_committed_and_what_failed_is_released(self) -> None:
+        with guarding(service="shop") as (guard, sidecar):
+            sidecar.answers[self.PATH] = (201, {"id": "r1"})
+            for verb in ("commit", "release"):
+                sidecar.answers["POST", f"/v1/reservations/r1/{verb}"] = (204, None)
+            with guard.session("s", agent="buyer"), guard.reserve("searches", 5) as reserved:
+                reserved.commit(3)
+            with guard.reserve("searches", 2):
+                pass
+            with self.assertRaises(ZeroDivisionError), guard.reserve("searches", 1):
+                1 / 0  # noqa: B018 - work that fails
+
+            async def use() -> None:
+                async with guard.reserve("searches", 4):
+                    pass
+
+            asyncio.run(use())
+            said = {"session_id": "s", "agent": "buyer", "service": "shop", "amount": 5}
+            assert sidecar.bodies(*self.PATH)[0] == said
+            committed = partial(sidecar.bodies, "POST", "/v1/reservations/r1/commit")
+            eventually(lambda: committed() == [{"actual": 3}, {"actual": 2}, {"actual": 4}])
+            eventually(lambda: sidecar.bodies("POST", "/v1/reservations/r1/release") == [{}])
+
+    def test_what_is_not_left_is_not_done(self) -> None:
+        with guarding() as (guard, sidecar):
+            sidecar.answers[self.PATH] = (409, {"code": "spent", "detail": "1 left"})
+            with self.assertRaises(BudgetExceeded) as raised, guard.reserve("searches", 5):
+                raise AssertionError
+            assert "`searches`" in raised.exception.message_for_model
+            assert isinstance(raised.exception, CallDenied)
+
+    def test_without_an_answer_the_fail_mode_decides(self) -> None:
+        for mode in ("open", "closed"):
+            with guarding(fail_mode={"default": mode}) as (guard, sidecar):
+                sidecar.answers[self.PATH] = (503, {})
+                if mode == "open":
+                    with guard.reserve("searches", 1) as reserved:
+                        assert reserved.decision is not None
+                        assert reserved.decision.unreachable
+                else:
+                    with self.assertRaises(BudgetExceeded), guard.reserve("searches", 1):
+                        raise AssertionError
+
+    def test_what_makes_no_sense_is_an_error_of_the_caller(self) -> None:
+        with guarding() as (guard, _):
+            for amount in (0, -1, float("nan")):
+                with self.assertRaises(GuardError):
+                    guard.reserve("searches", amount)
+            with self.assertRaises(GuardError) as raised, guard.reserve("no-such", 1):
+                raise AssertionError
+            assert "no-such" in str(raised.exception)
 
 
 class Functions(unittest.TestCase):

@@ -10,6 +10,7 @@ The session is the guard's own context (`guard.session`) where there is one, els
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Collection
 from typing import Any, Callable
 
@@ -44,7 +45,7 @@ class GuardMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         self.guard = guard
         self._raise_halts = raise_halts
         self._on_quarantine = on_quarantine
-        self._quarantined: set[tuple[str | None, int]] = set()
+        self._quarantined: set[tuple[str | None, str]] = set()
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Make the call if it may be made."""
@@ -91,7 +92,7 @@ class GuardMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
 
     def _refused(self, call: Any, refusal: CallDenied | RunHalted) -> Any:
         decision = refusal.decision
-        key = (decision.breaker_id, decision.revision)
+        key = (decision.breaker_id, json.dumps(decision.quarantine, sort_keys=True))
         if decision.quarantine and self._on_quarantine is not None and key not in self._quarantined:
             self._quarantined.add(key)
             self._on_quarantine(decision)
