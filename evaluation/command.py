@@ -78,6 +78,6 @@ def _report(path: Path, workers: int) -> Measured:
         measured = measure([*ALONE, *SETS], quick=False, workers=workers)
         write(measured, errors.result(), path)
     if path == REPORT:
-        for title, told in write_handoffs():
-            print(f"hand-off, {title}: filled {told.mean_filled:.0%}, onset within 2 calls {told.near}")
+        for title, scored in write_handoffs():
+            print(f"hand-off, {title}: filled {scored.mean_filled:.0%}, onset within 2 calls {scored.near}")
     return measured
