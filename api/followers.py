@@ -110,17 +110,22 @@ class Followers:
 
     def all(self, newest: int) -> Sequence[Follower]:
         """Return every client, the one that is furthest behind `newest` first."""
-        with self._lock:
-            now = self._now_ns()
-            self._forget(now)
-            late = [at for number, at in self._commits if number == newest]
-            stale_since = late[0] if late else 0
-            shown = [self._shown(client, newest, now, stale_since) for client in self._clients.values()]
+        now, late_ns, clients = self._now(newest)
+        shown = [_shown(client, newest, _stale(client, newest, now, late_ns)) for client in clients]
         return sorted(shown, key=lambda follower: (-follower.behind, follower.caller, follower.name))
 
     def stale(self, newest: int) -> int:
         """Return how many clients have not acknowledged `newest` for long."""
-        return sum(follower.stale for follower in self.all(newest))
+        now, late_ns, clients = self._now(newest)
+        return sum(_stale(client, newest, now, late_ns) for client in clients)
+
+    def _now(self, newest: int) -> tuple[int, int, list[_Client]]:
+        """Return the time, that of the commit of `newest` (0: long ago), and the clients."""
+        with self._lock:
+            now = self._now_ns()
+            self._forget(now)
+            late_ns = next((at for number, at in reversed(self._commits) if number <= newest), 0)
+            return now, late_ns, list(self._clients.values())
 
     def _known(self, caller: str, name: str, revision: int) -> _Client:
         now = self._now_ns()
@@ -151,22 +156,26 @@ class Followers:
             if not client.streams and client.seen_ns < before:
                 del self._clients[key]
 
-    def _shown(self, client: _Client, newest: int, now: int, newest_ns: int) -> Follower:
-        behind = max(0, newest - client.revision)
-        delays = sorted(client.delays)
-        return Follower(
-            name=client.name,
-            caller=client.caller,
-            connected=client.streams > 0,
-            since_ns=client.since_ns,
-            seen_ns=client.seen_ns,
-            revision=client.revision,
-            behind=behind,
-            stale=behind > 0 and now - newest_ns > STALE_S * _NS,
-            measured=len(delays),
-            p50_s=_quantile(delays, 0.5),
-            p99_s=_quantile(delays, 0.99),
-        )
+
+def _stale(client: _Client, newest: int, now: int, newest_ns: int) -> bool:
+    return client.revision < newest and now - newest_ns > STALE_S * _NS
+
+
+def _shown(client: _Client, newest: int, stale: bool) -> Follower:  # noqa: FBT001 - a fact, no switch
+    delays = sorted(tuple(client.delays))  # a copy: others go on adding to it
+    return Follower(
+        name=client.name,
+        caller=client.caller,
+        connected=client.streams > 0,
+        since_ns=client.since_ns,
+        seen_ns=client.seen_ns,
+        revision=client.revision,
+        behind=max(0, newest - client.revision),
+        stale=stale,
+        measured=len(delays),
+        p50_s=_quantile(delays, 0.5),
+        p99_s=_quantile(delays, 0.99),
+    )
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float | None:

@@ -109,7 +109,7 @@ def router(services: Services) -> APIRouter:
         return AckAnswer(revision=take(services, ack, caller))
 
     @routes.get("/v1/clients", dependencies=[Depends(require(services, Verb.READ))], summary="List clients")
-    async def list_all() -> ClientList:
+    def list_all() -> ClientList:
         """List the clients that follow the breakers, and the delay measured for each.
 
         In memory: after a restart clients connect again. One that nothing was heard of for an hour is
