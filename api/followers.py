@@ -162,7 +162,7 @@ def _stale(client: _Client, newest: int, now: int, newest_ns: int) -> bool:
 
 
 def _shown(client: _Client, newest: int, stale: bool) -> Follower:  # noqa: FBT001 - a fact, no switch
-    delays = sorted(tuple(client.delays))  # a copy: others go on adding to it
+    delays = sorted(client.delays)
     return Follower(
         name=client.name,
         caller=client.caller,

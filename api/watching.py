@@ -105,6 +105,7 @@ class WatchHub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._listeners = 0
+        self._whole: tuple[int, bytes] | None = None  # the last snapshot: many may want it at once
         self.ended = False
 
     @property
@@ -240,7 +241,14 @@ class WatchHub:
     def _snapshot(self, watcher: _Watcher) -> bytes:
         revision, breakers = self._source.snapshot()
         watcher.known = max(watcher.known, revision)
-        shown = b",".join(self._write(breaker) for breaker in breakers if watcher.wants(breaker))
+        if watcher.concerns is not None:
+            return self._listed(revision, [each for each in breakers if watcher.wants(each)])
+        if self._whole is None or self._whole[0] != revision:
+            self._whole = (revision, self._listed(revision, breakers))
+        return self._whole[1]
+
+    def _listed(self, revision: int, breakers: Sequence[Breaker]) -> bytes:
+        shown = b",".join(map(self._write, breakers))
         return _event(b"snapshot", revision, b'{"revision":%d,"breakers":[%s]}' % (revision, shown))
 
     def _frame(self, change: Change) -> bytes:

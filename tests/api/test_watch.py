@@ -129,6 +129,26 @@ def test_a_slow_watcher_is_not_waited_for_and_begins_anew(api: Api) -> None:
     assert api.parts.registry.get_sample_value("recloser_watch_resets_total") == 1
 
 
+def test_a_snapshot_is_written_once_for_all_who_want_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaker = trip(api, "a")
+    hub = api.services.following.hub
+    written: list[str] = []
+
+    def noting(one: Breaker) -> bytes:
+        written.append(one.id)
+        return b"{}"
+
+    monkeypatch.setattr(hub, "_write", noting)
+
+    async def watch() -> None:
+        for _ in range(3):
+            async with following(api.app, WATCH) as stream:
+                await stream.next("snapshot")
+
+    run(watch())
+    assert written == [breaker.id]
+
+
 def test_heartbeats_come_as_comment_and_event(api: Api) -> None:
     api.services.following.hub.heartbeat_s = 0.02
 
