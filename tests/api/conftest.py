@@ -79,6 +79,7 @@ def api_of(folder: Path, authority: Authority) -> Generator[Api]:
             now_ns=clock,
             probes={"control": lambda: parts.control.waiting_for},
             metrics_sources=(lambda: b"other_process_up 1\n",),
+            notes_of=parts.notes.get,
         )
         yield Api(create_app(services), parts, spool, services)
 

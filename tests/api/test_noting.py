@@ -15,7 +15,7 @@ import pytest
 from harness import call_span, request
 from prometheus_client import CollectorRegistry
 
-from api.build import build_decode, build_pack, build_reader
+from api.build import build_decode, build_pack
 from api.config import Settings
 from api.detection import DetectionLoop
 from api.judging import Troubles
@@ -23,6 +23,7 @@ from api.metrics import IngestMetrics
 from api.noting import Noter
 from collector import ipc
 from collector.batch import Signal
+from collector.reader import StepReader
 from collector.spool import Spool, SpoolLimits
 from collector.step import Step, StepSeen
 from control.facts import Fact, SpoolFacts, SpoolNotes
@@ -45,12 +46,12 @@ class Life:
         self._decode = build_decode(Settings())
         self.loop = DetectionLoop(
             self.spool,
-            reader=build_reader(Settings()),
+            reader=StepReader(hold_ns=20 * 10**6),
             engine=Engine(build(kinds={"doom_loop": BUILT_IN["doom_loop"]})),
             pack=build_pack(),
             metrics=IngestMetrics(CollectorRegistry()),
             readers=("detectors",),
-            settle=0.55,
+            settle=0.05,
             checkpoint_interval=interval,
         )
         self.loop.start()
