@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +20,16 @@ LINK_KEY: Final = "link.key"
 _ANY: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognized, not bound to
 
 
-def alert_settings(given: Mapping[str, Any], host: str, port: int) -> AlertSettings:
+def alert_settings(
+    given: Mapping[str, Any], destinations: Collection[str], host: str, port: int
+) -> AlertSettings:
     """Read `[alerts]`; links begin with this machine's API unless `public_url` says otherwise.
 
     Raises `ValueError` that names the key.
     """
     settings = AlertSettings(**given)
+    if settings.heartbeat_to and settings.heartbeat_to not in destinations:
+        raise ValueError(f"alerts.heartbeat_to: no destination is named {settings.heartbeat_to!r}")
     return settings if settings.public_url else replace(settings, public_url=_local(host, port))
 
 

@@ -53,6 +53,7 @@ from control.outbox import Outbox
 from control.policy import Policy, PolicyHolder
 from control.retry import RetryPolicy
 from control.service import Control, ControlLoop, LoopSettings
+from control.stop_link import LinkKeyError
 from control.tokenfile import any_token
 from control.tokens import TokenBook, TokenUse
 
@@ -261,7 +262,7 @@ def main() -> None:
     except PolicyError as error:
         sys.stderr.write("".join(f"recloser: {line}\n" for line in str(error).splitlines()))
         raise SystemExit(BAD_CONFIGURATION) from error
-    except ControlDbError as error:
+    except (ControlDbError, LinkKeyError) as error:
         sys.stderr.write(f"recloser: {error}\n")
         raise SystemExit(1) from error
 
@@ -286,7 +287,9 @@ def options_from(given: Mapping[str, object]) -> ControlOptions:
         policy_place=_policy_place(settings),
         actions=actions_of(settings),
         retry=RetryPolicy(**settings["delivery"]),
-        alerts=alert_settings(settings["alerts"], host, int(str(given["api_port"]))),
+        alerts=alert_settings(
+            settings["alerts"], destinations_of(settings), host, int(str(given["api_port"]))
+        ),
         destinations=configs(settings),
         templates={kind: path for kind, path in settings["templates"].items() if path},
         peers=(Peer(name=_INGEST, metrics_url=f"http://127.0.0.1:{given['metrics_port']}/metrics"),),

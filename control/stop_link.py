@@ -27,6 +27,10 @@ class ExpiredLink(Exception):  # noqa: N818 - says what is wrong, as the rest of
     """The link was one of ours and is too old."""
 
 
+class LinkKeyError(Exception):
+    """The key of links cannot be used; the message names its file."""
+
+
 class StopLinks:
     """Makes and checks links. `base` is where people reach the API, without a slash at the end."""
 
@@ -59,16 +63,20 @@ class StopLinks:
 def load_key(path: Path) -> bytes:
     """Read the key of links, made the first time, for this user's eyes only.
 
-    Raises `OSError` when the file cannot be read or written, `ValueError` when it holds no key.
+    A file that a crash left empty is made anew. Raises `LinkKeyError`.
     """
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        key = path.read_bytes()
-        if len(key) != _KEY_BYTES:
-            raise ValueError(f"{path}: holds no key; delete it, and links made with it end") from None
-        return key
+        key = _made(path) if not path.exists() or path.stat().st_size == 0 else path.read_bytes()
+    except OSError as error:
+        raise LinkKeyError(f"{path}: {error.strerror}") from error
+    if len(key) != _KEY_BYTES:
+        raise LinkKeyError(f"{path}: holds no key; delete it, and links made with it end")
+    return key
+
+
+def _made(path: Path) -> bytes:
     key = secrets.token_bytes(_KEY_BYTES)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(key)
         file.flush()

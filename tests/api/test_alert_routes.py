@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api.alertparts import alert_settings
 from control.action import Action
 from control.breakers.states import State
 from control.stop_link import LIFETIME_S
@@ -171,3 +172,31 @@ def test_a_made_up_and_an_old_link_say_so_and_are_audited(api: Api) -> None:
 
 def test_a_stop_link_needs_no_token(guarded: Api) -> None:
     assert guarded.ask("POST", link(guarded)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"heartbeat_s": 60.0, "heartbeat_to": "nobody"}, "alerts.heartbeat_to: no destination"),
+        ({"heartbeat_s": 60.0}, "alerts.heartbeat_to: name the destination"),
+        ({"public_url": "recloser.example"}, "alerts.public_url"),
+    ],
+)
+def test_settings_of_alerts_that_make_no_sense_are_named(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        alert_settings(given, ("hook",), "127.0.0.1", 4319)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "url"),
+    [
+        ("127.0.0.1", 4319, "http://127.0.0.1:4319"),
+        ("0.0.0.0", 4319, "http://127.0.0.1:4319"),
+        ("::1", 4319, "http://[::1]:4319"),
+        ("127.0.0.1", 0, ""),
+    ],
+)
+def test_links_lead_to_this_machine_unless_told_otherwise(host: str, port: int, url: str) -> None:
+    assert alert_settings({}, (), host, port).public_url == url
+    told = alert_settings({"public_url": "https://r.example"}, (), host, port)
+    assert told.public_url == "https://r.example"

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from control.stop_link import LIFETIME_S, BadLink, ExpiredLink, StopLinks, load_key
+from control.stop_link import LIFETIME_S, BadLink, ExpiredLink, LinkKeyError, StopLinks, load_key
 from tests.control.support import ManualClock
 
 if TYPE_CHECKING:
@@ -67,5 +67,9 @@ def test_the_key_is_made_once_and_for_nobody_else(tmp_path: Path) -> None:
     assert len(key) == 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"short")
-    with pytest.raises(ValueError, match="holds no key"):
+    with pytest.raises(LinkKeyError, match=r"link\.key: holds no key"):
         load_key(path)
+    path.write_bytes(b"")
+    assert len(load_key(path)) == 32
+    with pytest.raises(LinkKeyError, match="No such file"):
+        load_key(tmp_path / "nowhere" / "link.key")
