@@ -11,7 +11,7 @@ from typing import Final
 from collector.conventions.generic import is_control
 from collector.conventions.observation import NO_USAGE, Answer, Ask, ModelFacts, Observation, Telling
 from collector.conventions.opencode import ASKED, RAN
-from collector.conventions.values import BARE
+from collector.conventions.values import BARE, is_denial
 from collector.step import MAX_EVALUATIONS, Evaluation, Json, Kind, Outcome, Step, Usage
 
 PARTIAL: Final = "$partial"
@@ -183,7 +183,7 @@ def outcome_of(entry: Entry) -> tuple[Outcome, str | None]:
     if failed and not denied:
         sources = {part.source for part in entry.parts}
         denied = ASKED in sources and RAN not in sources
-    if denied:
+    if denied or (entry.answer is not None and is_denial(entry.answer.text)):
         return Outcome.DENIED, error
     if entry.answer is not None:
         told_fine = told_fine or bool(entry.answer.text) or entry.answer.failed is False

@@ -46,6 +46,7 @@ from collector.conventions.values import (
     arguments_of,
     count,
     integer,
+    is_denial,
     number,
     parse,
     parse_object,
@@ -368,7 +369,8 @@ def tool_facts(record: Record) -> ToolFacts:
     result = result_of(raw_result)
     call_id = unquote(say.CALL_ID.pick(attributes)) or _id_in_envelope(raw) or result.call_id
     failed, error = told_by_status(record)
-    denied = result.denied or not _DENIED_TYPES.isdisjoint([attributes.get(key) for key in _TELL_DENIED])
+    types = [attributes.get(key) for key in _TELL_DENIED]
+    denied = result.denied or not _DENIED_TYPES.isdisjoint(types) or (error is not None and is_denial(error))
     if failed is not True and result.failed is not None:
         failed = result.failed or failed
         error = error or result.error

@@ -64,6 +64,8 @@ _DENIAL: Final = re.compile(
     r"|the user doesn't want to (?:proceed|take this action)|user rejected)",
     re.IGNORECASE,
 )
+_OUR_DENIAL: Final = "Stopped by Recloser: "
+_OUR_HEAD: Final = 160  # characters in which it stands, behind what a framework or an exception put before it
 _EXIT_KEYS: Final = ("exit_code", "exitCode", "exit", "returncode", "return_code")
 _FAILED_STATUS: Final = frozenset({"error", "failed", "failure", "errored"})
 
@@ -357,11 +359,20 @@ def told_by_text(text: str) -> Brought:
             failed, error = _told_by_object(value)
             if failed is not None:
                 return Brought(text, failed, error=error)
-    if _DENIAL.match(text):
+    if is_denial(text):
         return Brought(text, denied=True, error=text[:500])
     if _FAILURE_TEXT.match(text) or _exited_badly(text):
         return Brought(text, failed=True, error=text[:500])
     return Brought(text)
+
+
+def is_denial(text: str) -> bool:
+    """Tell whether a text says that a hook or a breaker refused the call: it never ran.
+
+    >>> is_denial("CallDenied: Stopped by Recloser: the tool 'x' was called 6 times"), is_denial("stopped")
+    (True, False)
+    """
+    return _OUR_DENIAL in text[:_OUR_HEAD] or _DENIAL.match(text) is not None
 
 
 def _exited_badly(text: str) -> bool:

@@ -121,6 +121,24 @@ def test_a_refusal_is_no_failure() -> None:
     assert told_by_text("Command blocked by PreToolUse hook: not now").denied
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "Stopped by Recloser: the tool 'x' was called 6 times",
+        '{"content": "Stopped by Recloser: so", "status": "error", "type": "tool", "tool_call_id": "c"}',
+        '{"isError": true, "content": [{"type": "text", "text": "Stopped by Recloser: so"}]}',
+        "recloser_guard.errors.CallDenied: Stopped by Recloser: so",
+        "Error running tool fetch_page: Stopped by Recloser: so",
+    ],
+)
+def test_our_own_refusals_are_known_wherever_they_turn_up(raw: str) -> None:
+    assert result_of(raw).denied
+
+
+def test_a_page_that_tells_of_our_refusals_is_no_refusal() -> None:
+    assert not result_of("x" * 200 + " Stopped by Recloser: the tool").denied
+
+
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_readers(raw: str) -> None:
     parse(raw)

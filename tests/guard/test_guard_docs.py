@@ -48,10 +48,12 @@ def ran(example: str, sidecar: Scripted, monkeypatch: pytest.MonkeyPatch) -> dic
     monkeypatch.setenv("XDG_CACHE_HOME", "/nonexistent/recloser")
     with Guard(sidecar.url, cache=None) as known:  # an example may go on with the one before it
         names: dict[str, object] = {"guard": known}
-        exec(example.replace("http://127.0.0.1:4319", sidecar.url), names)
-    made = names["guard"]
-    assert isinstance(made, Guard)
-    made.close()
+        try:
+            exec(example.replace("http://127.0.0.1:4319", sidecar.url), names)
+        finally:
+            made = names["guard"]
+            assert isinstance(made, Guard)
+            made.close()
     return names
 
 

@@ -20,7 +20,11 @@ _BEING_TRIED = (
     "Stopped by Recloser: this was failing and is being tried again with single calls, of which this is none."
     " Go on with something else, or try again later."
 )
-_IGNORED = "This was refused again and again and the run went on all the same. Stop now: end the run. "
+_IGNORED = (
+    "Stopped by Recloser: this was refused again and again, and the run went on all the same. This run has "
+    "been stopped. Do not call any more tools. Finish now: say what you were trying to do, what you tried, and "
+    "what is blocking you, so that a person can take over."
+)
 
 
 class Answering:
@@ -107,14 +111,15 @@ class Answering:
         return breaker.over_at is not None and breaker.over_at <= self._wall()
 
     def _refused(self, breaker: Breaker, call: Call) -> Decision:
-        count, news = self._ignored.refused(breaker, call.session, self._clock())
+        count, news = self._ignored.refused(breaker, call.session or call.run, self._clock())
         if news:
             self._denied(breaker.id, call.session)
         message, strength, because = breaker.message, breaker.strength, breaker.reason
         if breaker.state == HALF_OPEN:
             message, strength, because = _BEING_TRIED, DENY, HALF_OPEN
-        if 0 < self._halt_after <= count and strength != HALT:
-            message, strength, because = _IGNORED + message, HALT, "ignored"
+        of_one_run = call.session is not None or call.run is not None
+        if 0 < self._halt_after <= count and strength != HALT and of_one_run:
+            message, strength, because = _IGNORED, HALT, "ignored"
         halt = strength == HALT
         self._health.count("halts" if halt else "refusals")
         return Decision(

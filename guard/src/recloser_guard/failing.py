@@ -42,7 +42,7 @@ def message_when_unreachable(tool: str | None) -> str:
     """Return what the model is told when a critical call is refused because nobody could be asked."""
     what = f"the tool `{tool}`" if tool else "this step"
     return (
-        f"Not done: whether {what} is safe now cannot be checked, because the control plane does not answer, "
-        "and it is only allowed when that can be checked. Do not try it again at once. Go on with what does "
-        "not need it, or end with what you have and say what is missing."
+        f"Stopped by Recloser: whether {what} may be used now cannot be checked, because the control plane "
+        "does not answer, and it is only allowed when that can be checked. Do not try it again at once. Go "
+        "on with what does not need it, or end with what you have and say what is missing."
     )

@@ -87,7 +87,7 @@ class Guard:
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        uniform: Callable[[float, float], float] = random.uniform,
+        uniform: Callable[[float, float], float] = random.SystemRandom().uniform,  # differs after a fork
     ) -> None:
         url = url or os.environ.get("RECLOSER_URL") or DEFAULT_URL
         token = token or os.environ.get("RECLOSER_TOKEN")
@@ -124,6 +124,11 @@ class Guard:
         self._reporter: Reporter | None = None
         self._load()
         _ALL.add(self)
+
+    @property
+    def agent(self) -> str | None:
+        """The agent whose calls these are where nobody says otherwise."""
+        return CURRENT.get().agent or self._agent
 
     @property
     def client(self) -> str:
@@ -257,10 +262,11 @@ class Guard:
         *,
         session: str | None = None,
         run: str | None = None,
+        agent: str | None = None,
     ) -> Watched:
         """Cancel a task as soon as its run is halted. The answer's `halted` tells whether that happened."""
         self.start()
-        return self._inflight.add(task, self._call(tool, session, run, None, None, None))
+        return self._inflight.add(task, self._call(tool, session, run, agent, None, None))
 
     async def run(
         self,
@@ -269,9 +275,11 @@ class Guard:
         *,
         session: str | None = None,
         run: str | None = None,
+        agent: str | None = None,
     ) -> T:
         """Await `work`; when its run is halted, cancel it and raise `RunHalted`."""
-        done: T = await run_until_halted(self, work, {"tool": tool, "session": session, "run": run})
+        how = {"tool": tool, "session": session, "run": run, "agent": agent}
+        done: T = await run_until_halted(self, work, how)
         return done
 
     def reserve(self, name: str, amount: float, *, session: str | None = None) -> Reservation:

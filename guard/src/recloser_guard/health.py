@@ -16,9 +16,9 @@ class Status:
     """The guard at a moment.
 
     `state`: `starting` (nothing heard yet), `live` (told of each change at once), `polling` (no stream gets
-    through: asked for), `stale` (nothing heard for longer than the warning time), `lost` (for so long that
-    the fail modes apply), `refused` (the token is not accepted), `closed`. `staleness_s` is the age of the
-    last sign of life in seconds, infinite before the first one; `revision` the newest change known.
+    through: asked for), `reconnecting`, `stale` (nothing heard for longer than the warning time), `lost` (for
+    so long that the fail modes apply), `refused` (the token is not accepted), `closed`. `staleness_s` is the
+    age of the last sign of life in seconds, infinite before the first one; `revision` the newest change known.
     """
 
     state: str
@@ -65,7 +65,7 @@ class Health:
         """Note that it could not be reached, or that it refused the token. Logged when it is news."""
         if refused and self.mode != "refused":
             _LOG.error("recloser refuses this guard's token, breakers are not heard: %s", why)
-        self.mode = "refused" if refused else "broken"
+        self.mode = "refused" if refused else "reconnecting"
         self.last_error = why
 
     def count(self, what: str) -> None:
@@ -103,7 +103,7 @@ class Health:
             return "starting"
         if stale > self._apply_after:
             return "lost"
-        if stale > self._warn_after or self.mode == "broken":
+        if stale > self._warn_after:
             return "stale"
         return self.mode
 

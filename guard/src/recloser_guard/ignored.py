@@ -17,7 +17,7 @@ class _Seen(NamedTuple):
 
 
 class Ignored:
-    """Counts refusals by breaker and session.
+    """Counts refusals by breaker and session, or run where no session is named.
 
     Calls that a model makes together are refused within `same_turn_s` seconds and count once: one message
     was sent before anything was refused.
@@ -28,9 +28,9 @@ class Ignored:
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, str | None], _Seen] = {}
 
-    def refused(self, breaker: Breaker, session: str | None, now: float) -> tuple[int, bool]:
+    def refused(self, breaker: Breaker, owner: str | None, now: float) -> tuple[int, bool]:
         """Note a refusal; return how many of this episode there are, and whether it counts as a new one."""
-        key = (breaker.id, session)
+        key = (breaker.id, owner)
         with self._lock:
             seen = self._seen.get(key)
             if seen is None or seen.episode != breaker.episode:

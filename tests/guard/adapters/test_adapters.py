@@ -26,6 +26,7 @@ AGENTS = (
     ("function", "function_agent", ()),
     ("langchain", "langchain_agent", ()),
     ("langchain", "langchain_agent", ("async",)),
+    ("langchain", "langchain_agent", ("async", "raise")),
     ("openai-agents", "openai_agents_agent", ()),
     ("pydantic-ai", "pydantic_ai_agent", ()),
     ("pydantic-ai", "pydantic_ai_agent", ("toolset",)),

@@ -112,6 +112,9 @@ class Refusals(unittest.TestCase):
             assert [d.decision for d in decisions] == ["deny", "deny", "halt", "halt"]
             assert decisions[2].because == "ignored"
             assert guard.check("t", session="another").decision == "deny"
+            for _ in range(5):
+                clock.now += 1
+                assert guard.check("t").decision == "deny"  # of whom? nobody is halted on suspicion
 
     def test_what_cannot_be_meant_is_refused_with_its_name(self) -> None:
         for how, complaint in (

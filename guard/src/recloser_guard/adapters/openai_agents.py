@@ -47,9 +47,11 @@ class GuardHooks(RunHooks):  # type: ignore[misc]  # as above
         self._guard = guard
         self._session_of = session_of or _unnamed
 
-    async def on_llm_start(self, context: Any, *_asked: Any) -> None:
+    async def on_llm_start(self, context: Any, agent: Any, *_asked: Any) -> None:
         """Raise `RunHalted` when the run must end."""
-        decision = await self._guard.acheck(session=self._session_of(context))
+        decision = await self._guard.acheck(
+            session=self._session_of(context), agent=self._guard.agent or agent.name
+        )
         if decision.halted:
             raise AgentHalted(decision)
 
@@ -73,7 +75,11 @@ def _protected_tool(tool: Any, guard: Guard, session_of: SessionOf) -> Any:
     async def ask(data: Any) -> Any:
         context = data.context
         decision = await guard.acheck(
-            tool.name, _arguments(context.tool_arguments), session=session_of(context), lease=True
+            tool.name,
+            _arguments(context.tool_arguments),
+            session=session_of(context),
+            agent=guard.agent or data.agent.name,
+            lease=True,
         )
         if decision.halted:
             raise AgentHalted(decision)

@@ -39,16 +39,16 @@ class GuardCapability(AbstractCapability[Any]):  # type: ignore[misc]  # the fra
         handler: Any,
     ) -> Any:
         """Make the call if it may be made; it is cancelled when its run is halted meanwhile."""
-        session = _session(ctx)
+        whose = _whose(ctx, self.guard)
         try:
-            async with self.guard.permit(call.tool_name, args, session=session):
-                return await self.guard.run(handler(args), session=session)
+            async with self.guard.permit(call.tool_name, args, **whose):
+                return await self.guard.run(handler(args), **whose)
         except CallDenied as refusal:
             raise ToolFailed(refusal.message_for_model) from refusal
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Raise `RunHalted` when the run must end."""
-        decision = await self.guard.acheck(session=_session(ctx))
+        decision = await self.guard.acheck(**_whose(ctx, self.guard))
         if decision.halted:
             self.guard.raise_for(decision)
         return request_context
@@ -62,17 +62,16 @@ class GuardToolset(WrapperToolset[Any]):  # type: ignore[misc]  # as above
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         """Make the call if it may be made."""
-        session = _session(ctx)
+        whose = _whose(ctx, self.guard)
         try:
-            async with self.guard.permit(name, tool_args, session=session):
-                return await self.guard.run(super().call_tool(name, tool_args, ctx, tool), session=session)
+            async with self.guard.permit(name, tool_args, **whose):
+                return await self.guard.run(super().call_tool(name, tool_args, ctx, tool), **whose)
         except CallDenied as refusal:
             raise ToolFailed(refusal.message_for_model) from refusal
 
 
-def _session(ctx: Any) -> str | None:
-    own = CURRENT.get().session
-    if own is not None:
-        return own
-    conversation = getattr(ctx, "conversation_id", None)
-    return None if conversation is None else str(conversation)
+def _whose(ctx: Any, guard: Guard) -> dict[str, str | None]:
+    """Name the session and the agent of a call, where the guard's context does not."""
+    agent, conversation = getattr(ctx, "agent", None), getattr(ctx, "conversation_id", None)
+    session = CURRENT.get().session or (None if conversation is None else str(conversation))
+    return {"session": session, "agent": guard.agent or getattr(agent, "name", None)}

@@ -1,4 +1,4 @@
-"""LangChain's create_agent with the guard's middleware; `async` as a fifth word runs it so."""
+"""LangChain's create_agent with the guard's middleware; `async` and `raise` as words behind."""
 
 import asyncio
 import sys
@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from recloser_guard import RunHalted
 from recloser_guard.adapters.langchain import GuardMiddleware
 from scene import SESSION, ended, guard, model, work
 
@@ -75,11 +76,16 @@ class Catch(AgentMiddleware):
 agent = create_agent(
     Stub(),
     [fetch_page, replanned, search],
-    middleware=[GuardMiddleware(guard), Catch()],
+    middleware=[GuardMiddleware(guard, raise_halts="raise" in sys.argv), Catch()],
     checkpointer=InMemorySaver(),
 )
 asked = {"messages": [("user", "What is the status?")]}
 config = {"configurable": {"thread_id": SESSION}, "recursion_limit": 200}
-state = asyncio.run(agent.ainvoke(asked, config)) if "async" in sys.argv else agent.invoke(asked, config)
-last = str(state["messages"][-1].content)
-ended("finished" if last == "Done." else "halted", last)
+try:
+    state = asyncio.run(agent.ainvoke(asked, config)) if "async" in sys.argv else agent.invoke(asked, config)
+except RunHalted as halt:
+    ended("halted", halt.message_for_model)
+else:
+    last = str(state["messages"][-1].content)
+    raised = "raise" in sys.argv
+    ended("finished" if last == "Done." else "went on" if raised else "halted", last)
