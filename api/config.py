@@ -232,6 +232,9 @@ class Delivery(Section):
     first_s: float = Field(5.0, gt=0, description="Bound of the first pause")
     factor: float = Field(3.0, ge=1, description="Growth of the bound from try to try")
     cap_s: float = Field(10_800.0, gt=0, description="Largest bound")
+    held_cap_s: float = Field(
+        300.0, gt=0, description="Largest bound while a destination is left alone as a whole"
+    )
     give_up_after_s: float = Field(259_200.0, gt=0, description="Age at which a message is given up")
 
 

@@ -9,10 +9,11 @@ from api.policycompile import Compiler
 from api.policyfile import spelled
 from api.policykeys import RuleKeys, TripKeys
 from control.breakers.settings import BreakerSettings
+from control.notifiers.catalog import KINDS
 from control.policy import Policy
 
 _TRIP: Final = ("scope", "action", "open_s", "quarantine")
-_DESTINATIONS: Final = ("webhooks", "alertmanagers", "alertmanager_webhooks", "pagerduty", "slack")
+_DESTINATIONS: Final = tuple(kind.SECTION for kind in KINDS)
 """The lists of the settings whose members can be told of an alert."""
 
 

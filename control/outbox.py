@@ -212,20 +212,6 @@ class Outbox:
             )
         return dead.rowcount
 
-    def oldest_pending_s(self) -> dict[str, float]:
-        """Say for how long the oldest message has been waiting, for every destination that is in use."""
-        now = self._now_ns()
-        with self.db.reading() as connection:
-            rows = connection.execute(
-                "SELECT d.name, min(coalesce(o.replayed_ns, o.created_ns)) AS oldest FROM destinations AS d "
-                "LEFT JOIN outbox AS o ON o.destination = d.name AND o.state = 'pending' "
-                "WHERE d.disabled_ns IS NULL GROUP BY d.name"
-            ).fetchall()
-        return {
-            row["name"]: 0.0 if row["oldest"] is None else max(0.0, (now - row["oldest"]) / _NS)
-            for row in rows
-        }
-
     def put_aside_overtaken(self, destination: str, audience: Audience) -> None:
         """Look at every end of an alert that came in, and at what waits before it."""
         with self.db.reading() as connection:
@@ -272,7 +258,7 @@ class Outbox:
     def _hold(self, tx: Transaction, destination: str, reason: str, asked: float | None, now: int) -> None:
         row = tx.one("SELECT failures FROM destinations WHERE name = ?", (destination,))
         failures = 1 if row is None else row["failures"] + 1
-        delay = self._retry.delay_s(failures, self._random, asked)
+        delay = self._retry.delay_s(failures, self._random, asked, held=True)
         tx.execute(
             "UPDATE destinations SET failures = ?1, held_until_ns = ?2, reason = ?3, "
             "failing_since_ns = coalesce(failing_since_ns, ?4) WHERE name = ?5",
