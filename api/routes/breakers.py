@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -16,19 +16,20 @@ from api.problems import JSON, ApiError, not_found
 from api.revisions import CACHE, etag, matches
 from api.routes.access import MAX_PAGE, MAX_POSITION, concerns_of, refusals, require
 from api.scopetext import asked_from, scope_from
-from api.watching import TooManyListenersError
+from api.watching import Concerns, TooManyListenersError
 from control.breakers.record import Breaker, UnknownBreaker, breaker_id
 from control.breakers.states import State
 from control.breakers.store import get_breaker, list_breakers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from api.services import Services
     from control.scope import Scope
 
-MAX_WAIT_S = 60
-NOT_MODIFIED = 304
+MAX_WAIT_S: Final = 60
+NOT_MODIFIED: Final = 304
+_FRESH_NS: Final = 1_000_000_000
 _UNCHANGED: dict[int | str, dict[str, Any]] = {NOT_MODIFIED: {"description": "Nothing has changed."}}
 
 
@@ -69,6 +70,11 @@ class BreakerQuery(BaseModel):
     )
     wait: int = Field(0, ge=0, le=MAX_WAIT_S, description="Seconds to wait for a change (long poll).")
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is about all that are not closed."""
+        return self.active and self.scope is None and self.session_id is None and self.state is None
+
 
 def router(services: Services) -> APIRouter:
     """Make the routes."""
@@ -93,17 +99,15 @@ def router(services: Services) -> APIRouter:
         known = query.since
         if query.wait and known is None and matches(if_none_match, listing.revision):
             known = listing.revision
-        if query.wait and known is not None:
+        if query.wait and known == listing.revision:
             await _changed(request, services, known, query.wait)
             services.authority.insist(caller)
         revision = listing.revision
         headers = {"etag": etag(revision), "cache-control": CACHE}
-        if matches(if_none_match, revision) or (query.since is not None and query.since >= revision):
+        if matches(if_none_match, revision) or query.since == revision:
             return Response(status_code=NOT_MODIFIED, headers=headers)
-        found, more = await listing.find(query)
-        kept = _filtered(found, query, concerns_of(caller))
-        told = BreakerList(revision=revision, breakers=[listing.shown(b) for b in kept], next_before=more)
-        return Response(told.model_dump_json(), headers=headers, media_type=JSON)
+        body = await listing.written(query, revision, concerns_of(caller))
+        return Response(body, headers=headers, media_type=JSON)
 
     @routes.get("/{breaker_id}", responses=refusals(404), summary="One breaker")
     def get(breaker_id: str, response: Response, caller: Caller = caller) -> BreakerOut:
@@ -123,11 +127,13 @@ def router(services: Services) -> APIRouter:
 
 
 class _Listing:
-    """Finds breakers: those that are not closed in memory, others on disk, by a thread that may wait."""
+    """Finds and writes breakers: those that are not closed from memory, others in a thread that may wait."""
 
     def __init__(self, services: Services) -> None:
         self._index = services.control.breakers.index
         self._db = services.control.db
+        self._now_ns = services.now_ns
+        self._last: tuple[int, int, asyncio.Future[bytes]] | None = None
 
     @property
     def revision(self) -> int:
@@ -136,16 +142,32 @@ class _Listing:
     def shown(self, breaker: Breaker) -> BreakerOut:
         return breaker_out(breaker, self._index.denied(breaker.id, breaker.denied))
 
-    async def find(self, query: BreakerQuery) -> tuple[list[Breaker], int | None]:
+    async def written(self, query: BreakerQuery, revision: int, concerns: Concerns | None) -> bytes:
+        """Write what a query is about. All that are not closed are written once a second for all who ask."""
+        if not query.plain or concerns is not None:
+            return await run_in_threadpool(self._written, query, revision, concerns)
+        now, last = self._now_ns(), self._last
+        if last is None or last[0] != revision or now - last[1] > _FRESH_NS or last[2].cancelled():
+            writing = asyncio.ensure_future(run_in_threadpool(self._written, query, revision, None))
+            self._last = last = (revision, now, writing)
+        return await asyncio.shield(last[2])
+
+    def _written(self, query: BreakerQuery, revision: int, concerns: Concerns | None) -> bytes:
+        found, more = self._find(query)
+        kept = [self.shown(breaker) for breaker in _filtered(found, query, concerns)]
+        told = BreakerList(revision=revision, breakers=kept, next_before=more)
+        return told.model_dump_json().encode()
+
+    def _find(self, query: BreakerQuery) -> tuple[list[Breaker], int | None]:
         """Return what a query is about, and where to read on."""
         if query.scope is not None and query.match is Match.COVERS:
             asked = asked_from(query.scope)
             return [breaker for breaker in self._active() if breaker.scope.covers(asked)], None
         if query.scope is not None:
-            return await run_in_threadpool(self._exactly, scope_from(query.scope)), None
+            return self._exactly(scope_from(query.scope)), None
         if query.active:
             return self._active(), None
-        found = await run_in_threadpool(self._page, query)
+        found = self._page(query)
         return found, found[-1].revision if len(found) == query.limit else None
 
     def _active(self) -> list[Breaker]:
@@ -169,9 +191,7 @@ class _Listing:
             )
 
 
-def _filtered(
-    found: Iterable[Breaker], query: BreakerQuery, concerns: Callable[[Scope], bool] | None
-) -> list[Breaker]:
+def _filtered(found: Iterable[Breaker], query: BreakerQuery, concerns: Concerns | None) -> list[Breaker]:
     session, state = query.session_id, query.state
     return [
         breaker

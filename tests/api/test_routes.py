@@ -75,6 +75,12 @@ def test_a_list_is_unchanged_until_something_changes(api: Api) -> None:
     assert api.ask("GET", "/v1/breakers", params={"since": 1}).status_code == 200
 
 
+def test_who_knows_a_revision_that_has_not_been_gets_the_list(api: Api) -> None:
+    """Their revision is of another file: nothing that they know is true."""
+    stuck(api)
+    assert api.ask("GET", "/v1/breakers", params={"since": 99, "wait": 30}).status_code == 200
+
+
 def test_breakers_are_found_by_scope(api: Api) -> None:
     breaker_id = stuck(api)
 
