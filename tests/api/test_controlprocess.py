@@ -20,6 +20,7 @@ from api.metrics import IngestMetrics
 from api.policyfile import PolicyError
 from api.reload import PolicyPlace
 from control.action import Action
+from control.notifiers.webhook import WebhookConfig
 from control.policy import Reach
 from detectors.protocol import Severity
 from tests.control.support import SECRET, Receiver, receiving
@@ -77,7 +78,9 @@ def test_the_settings_become_options() -> None:
         Action.HALT,
         False,
     )
-    assert [(hook.name, hook.secrets) for hook in options.destinations] == [("pager", (SECRET,))]
+    (hook,) = options.destinations
+    assert isinstance(hook, WebhookConfig)
+    assert (hook.name, hook.secrets) == ("pager", (SECRET,))
     assert [(token.name, token.verbs) for token in options.tokens] == [
         ("token-1", frozenset({Verb.INGEST, Verb.CHECK}))
     ]
