@@ -38,7 +38,7 @@ def handoff(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="What to print")] = Format.MARKDOWN,
     url: Annotated[
-        str | None, typer.Option(help="The sidecar's API, e.g. http://127.0.0.1:4319 [from the settings]")
+        str | None, typer.Option(help="The sidecar's API, e.g. http://127.0.0.1:4319; else from the settings")
     ] = None,
     config: Annotated[
         Path | None,
