@@ -52,6 +52,8 @@ class Compiler:
     def __init__(self, destinations: Iterable[str] | None, escalate_after: int = 3) -> None:
         self._escalate_after = escalate_after
         self._destinations = None if destinations is None else tuple(sorted(set(destinations)))
+        self._found = frozenset(unknown_findings(())[1])
+        self._asked_all = False
         self.problems: list[Problem] = []
 
     def policy(self, keys: FileKeys) -> Policy | None:
@@ -169,8 +171,12 @@ class Compiler:
                 self._note((table, position, "name"), f"{table} {known + 1} has the name {name!r}, too")
 
     def _kinds(self, path: Path, kinds: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
-        unknown, known = unknown_findings(set(kinds) - set(others))
-        choice = sorted({*known, *others})
+        unknown = [kind for kind in dict.fromkeys(kinds) if kind not in self._found and kind not in others]
+        if unknown and not self._asked_all:  # packages of third parties are loaded once, if at all
+            self._asked_all = True
+            self._found = frozenset(unknown_findings(unknown)[1])
+            unknown = [kind for kind in unknown if kind not in self._found]
+        choice = sorted({*self._found, *others})
         for kind in unknown:
             where = (*path, kinds.index(kind)) if path[-1] == "kinds" else path
             self._note(where, f"no detector finds {kind!r}; {suggestion(kind, choice)}")
