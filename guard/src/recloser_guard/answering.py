@@ -22,8 +22,8 @@ _BEING_TRIED = (
 )
 _IGNORED = (
     "Stopped by Recloser: this was refused again and again, and the run went on all the same. This run has "
-    "been stopped. Do not call any more tools. Finish now: say what you were trying to do, what you tried, and "
-    "what is blocking you, so that a person can take over."
+    "been stopped. Do not call any more tools. Finish now: say what you were trying to do, what you tried, "
+    "and what is blocking you, so that a person can take over."
 )
 
 

@@ -88,6 +88,6 @@ class Reservation:
 
 def _out_of(name: str) -> str:
     return (
-        f"Stopped by Recloser: the budget `{name}` has not that much left. Do not try it again; end with what "
-        "you have and say what is missing."
+        f"Stopped by Recloser: the budget `{name}` has not that much left. Do not try it again; end with "
+        "what you have and say what is missing."
     )

@@ -16,9 +16,10 @@ class Status:
     """The guard at a moment.
 
     `state`: `starting` (nothing heard yet), `live` (told of each change at once), `polling` (no stream gets
-    through: asked for), `reconnecting`, `stale` (nothing heard for longer than the warning time), `lost` (for
-    so long that the fail modes apply), `refused` (the token is not accepted), `closed`. `staleness_s` is the
-    age of the last sign of life in seconds, infinite before the first one; `revision` the newest change known.
+    through: asked for), `reconnecting`, `stale` (nothing heard for longer than the warning time), `lost`
+    (for so long that the fail modes apply), `refused` (the token is not accepted), `closed`. `staleness_s`
+    is the age of the last sign of life in seconds, infinite before the first one; `revision` the newest
+    change known.
     """
 
     state: str
