@@ -75,9 +75,8 @@ def send(
     else:
         took = f"in {trial['took_ms']:.0f} ms"
         said = "delivered" if trial["delivered"] else "NOT delivered"
-        status = f", HTTP {trial['status']}" if trial["status"] else ""
-        problem = f": {trial['problem']}" if trial["problem"] else ""
-        typer.echo(printable(f"{name}: {said} {took}{status}{problem}"))
+        how = trial["problem"] or f"HTTP {trial['status']}"
+        typer.echo(printable(f"{name}: {said} {took}, {how}"))
         if trial["template_problem"]:
             typer.echo(printable(f"your template is not used: {trial['template_problem']}"))
     if not trial["delivered"] or trial["template_problem"]:

@@ -9,6 +9,7 @@ from api.config import Settings
 from api.policyfile import PolicyError, read_policy
 from api.process import on_hangup, on_signals, set_up_logging
 from api.sidecar import Endpoints, Sidecar, SidecarError
+from control.notifiers.catalog import KINDS
 from control.tokenfile import any_token
 
 
@@ -39,7 +40,7 @@ def serve(settings: Settings) -> int:
 def where_to_point(endpoints: Endpoints, settings: Settings) -> str:
     """What a person who starts the sidecar needs to know next: where things are, who is told, what stops."""
     store = settings.clickhouse.url or f"embedded in {settings.data_dir}"
-    on_call = ", ".join(webhook.name for webhook in settings.webhooks)
+    on_call = ", ".join(place.name for kind in KINDS for place in getattr(settings, kind.SECTION))
     tokens = bool(settings.tokens) or any_token(settings.data_dir / "control.db")
     bearer = "  export OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer ...'\n" if tokens else ""
     look = " -H 'authorization: Bearer ...'" if tokens else ""
@@ -51,7 +52,7 @@ def where_to_point(endpoints: Endpoints, settings: Settings) -> str:
         f"  API        {endpoints.api}\n"
         f"  Store      {store}\n"
         f"  Lets in    {let_in}\n"
-        f"  Tells      {on_call or 'nobody: no webhook is configured'}\n"
+        f"  Tells      {on_call or 'nobody: no destination is configured'}\n"
         f"  Stops      {_stops(settings)}\n"
         "Point the OTLP exporter of an agent here:\n"
         "  export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n"

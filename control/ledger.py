@@ -97,7 +97,7 @@ def list_destinations(connection: sqlite3.Connection) -> list[Destination]:
     rows = connection.execute(
         "SELECT d.*, count(o.seq) FILTER (WHERE o.state = 'pending') AS pending, "
         "min(o.created_ns) FILTER (WHERE o.state = 'pending') AS oldest, "
-        "count(o.seq) FILTER (WHERE o.state = 'dead') AS given_up "
+        "count(o.seq) FILTER (WHERE o.state = 'dead' AND o.type <> 'test') AS given_up "
         "FROM destinations AS d "
         "LEFT JOIN outbox AS o ON o.destination = d.name AND o.state IN ('pending', 'dead') "
         "GROUP BY d.name ORDER BY d.name"

@@ -22,12 +22,13 @@ def router(services: Services) -> APIRouter:
     metrics = services.control.metrics
 
     def look_at_destinations() -> None:
+        now = services.now_ns()
         with services.control.db.reading() as connection:
             for place in list_destinations(connection):
                 metrics.pending.labels(place.name).set(place.pending)
                 metrics.disabled.labels(place.name).set(place.disabled_ns is not None)
-                waits_since = place.oldest_pending_ns or services.now_ns()
-                metrics.oldest_pending.labels(place.name).set((services.now_ns() - waits_since) / 1e9)
+                waits_since = place.oldest_pending_ns or now
+                metrics.oldest_pending.labels(place.name).set(max(0.0, (now - waits_since) / 1e9))
 
     @routes.get(
         "/metrics",
