@@ -260,6 +260,9 @@ def test_dead_calls_are_bounded(world: World) -> None:
     for number in range(5):
         learned(world, dead, session=f"s{number}")
     assert [dead.has(f"s{n}") for n in range(5)] == [False, False, True, True, True]
+    learned(world, dead, session="s2")
+    learned(world, dead, session="s5")
+    assert [dead.has(f"s{n}") for n in range(6)] == [False, False, True, False, True, True]
     for number in range(100):
         learned(world, dead, session="s4", signature=f"{number:016x}")
     assert sum(dead.get("s4", f"{n:016x}") is not None for n in range(100)) == 64

@@ -128,6 +128,14 @@ def test_a_wide_breaker_halts_only_who_ignores_it(world: World) -> None:
     assert world.breakers.settle() == []
 
 
+def test_a_session_that_a_person_lets_go_on_has_its_refusals_anew(world: World) -> None:
+    world.tripped(WIDE)
+    assert strengths(world, 4)[-1] is H
+    world.breakers.settle()
+    world.act(Event.RESET, SESSION)
+    assert strengths(world, 4) == [D, D, D, H]
+
+
 def test_a_session_that_is_open_already_is_made_to_halt(world: World) -> None:
     world.tripped(SESSION, D)
     world.tripped(WIDE, D)

@@ -171,14 +171,28 @@ def test_a_lease_ends_once_and_must_be_known(world: World) -> None:
     assert world.breakers.grant_lease(key, "a") is None, "it is closed"
 
 
-def test_a_call_that_two_half_open_ones_cover_needs_a_lease_to_be_had_of_each(world: World) -> None:
-    world.tripped(Scope(tool="fetch_page"))
-    both = world.half_open()
-    assert world.stored(Scope(tool="fetch_page")).state is State.HALF_OPEN
-    probe = world.check().probe
-    assert probe in (both.id, breaker_id(Scope(tool="fetch_page")))
-    assert world.breakers.grant_lease(breaker_id(Scope(tool="fetch_page")), "a") is not None
+@pytest.mark.parametrize("leased", [WIDE, Scope(tool="fetch_page")])
+@pytest.mark.parametrize("first", [WIDE, Scope(tool="fetch_page")])
+def test_a_call_that_two_half_open_ones_cover_needs_a_lease_to_be_had_of_each(
+    world: World, first: Scope, leased: Scope
+) -> None:
+    second = WIDE if first != WIDE else Scope(tool="fetch_page")
+    world.tripped(first)
+    world.half_open(second)
+    assert world.stored(first).state is State.HALF_OPEN
+    assert world.check().probe == breaker_id(WIDE), "of equal ones the narrower"
+    assert world.breakers.grant_lease(breaker_id(leased), "a") is not None
     assert world.check().probe is None
+
+
+def test_refusals_are_counted_from_zero_after_a_failed_probe(world: World) -> None:
+    world.tripped(WIDE)
+    assert world.ask() is Decision.DENY
+    world.wait(60)
+    lease = world.breakers.grant_lease(breaker_id(WIDE), "a")
+    assert lease is not None
+    world.breakers.finish_lease(lease.id, ok=False)
+    assert world.breakers.index.denied(breaker_id(WIDE)) == 0
 
 
 def test_time_doubles_when_it_opens_again_soon_and_decays_while_it_is_healthy(world: World) -> None:
@@ -285,6 +299,13 @@ def test_the_blast_radius_survives_a_restart_and_persons_are_not_bound_by_it(wor
     world.restart()
     assert world.tripped(Scope(session="x")).state is State.SHADOW
     assert world.act(Event.TRIP, Scope(session="y")).state is State.OPEN
+
+
+def test_what_persons_open_uses_nothing_up(world: World) -> None:
+    world.active = 1
+    for number in range(31):
+        world.act(Event.TRIP, Scope(session=f"s{number}"))
+    assert world.tripped(Scope(session="x")).state is State.OPEN
 
 
 def test_the_blast_radius_bounds_the_share_of_active_sessions(world: World) -> None:

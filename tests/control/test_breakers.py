@@ -222,7 +222,7 @@ BY_HAND = [Event.TRIP, Event.RESET, Event.FORCE_OPEN, Event.FORCE_CLOSE, Event.R
 
 
 class BreakersLive(RuleBasedStateMachine):
-    """Whatever happens in whatever order, and whenever it is killed: what must be true of breakers is true."""
+    """Whatever happens in whatever order, and whenever it is killed: what must be true is true."""
 
     @initialize()
     def start(self) -> None:
