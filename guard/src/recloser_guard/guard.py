@@ -144,8 +144,9 @@ class Guard:
             if self._watcher is None and not self._closed:
                 backoff = functools.partial(Backoff, self._uniform)
                 self._reporter = Reporter(
-                    self._transport, client=self.client, backoff=backoff(), clock=self._clock
-                )
+                    self._transport, client=self.client, backoff=backoff(), uniform=self._uniform,
+                    clock=self._clock,
+                )  # fmt: skip
                 self._watcher = Watcher(
                     self._transport, self._feed, self._health, self._cache, client=self.client,
                     backoff=backoff(), pace=self._pace, on_change=self._changed, clock=self._clock,

@@ -13,6 +13,7 @@ from recloser_guard.transport import Forbidden, Transport, Unreachable
 
 _LOG = logging.getLogger("recloser_guard")
 _SPACING_S = 0.05
+_SPREAD_S = 0.5  # many guards hear of a change at once; they need not all acknowledge it at once
 _TIMEOUT_S = 5.0
 _REFUSED_S = 300.0
 _MAX_WAITING = 1000
@@ -41,14 +42,17 @@ class Reporter:
         *,
         client: str,
         backoff: Backoff,
+        uniform: Callable[[float, float], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
         self._client = client
         self._backoff = backoff
+        self._uniform = uniform
         self._clock = clock
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._urgent = threading.Event()
         self._closing = threading.Event()
         self._denials: dict[tuple[str, str | None], int] = {}
         self._revision = -1
@@ -68,12 +72,14 @@ class Reporter:
         """A call of a session was refused."""
         with self._lock:
             self._denials[breaker_id, session] = self._denials.get((breaker_id, session), 0) + 1
+        self._urgent.set()
         self._wake.set()
 
     def post(self, path: str, body: dict[str, Any], within: float) -> None:
         """Post this as soon as possible; of no use after `within` seconds."""
         with self._lock:
             self._posts = [*self._posts[-_MAX_WAITING:], Post(path, body, self._clock() + within)]
+        self._urgent.set()
         self._wake.set()
 
     def unreported(self) -> int:
@@ -84,6 +90,7 @@ class Reporter:
     def close(self, timeout: float) -> None:
         """Tell what is left if that takes no longer than `timeout` seconds, and end."""
         self._closing.set()
+        self._urgent.set()
         self._wake.set()
         if self.thread.is_alive() and self.thread is not threading.current_thread():
             self.thread.join(timeout)
@@ -91,7 +98,9 @@ class Reporter:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wake.wait()
+            self._urgent.wait(self._uniform(0.0, _SPREAD_S))
             self._wake.clear()
+            self._urgent.clear()
             self._try()
             self._closing.wait(_SPACING_S)  # what comes meanwhile goes together
         self._try(last=True)
