@@ -83,6 +83,8 @@ class AlertDesk:
         settings = parts.settings
         if settings.heartbeat_s and settings.heartbeat_to not in notifiers:
             raise ValueError(f"alerts.heartbeat_to: no destination is named {settings.heartbeat_to!r}")
+        if settings.heartbeat_s and not notifiers[settings.heartbeat_to].capabilities.beats:
+            raise ValueError(f"alerts.heartbeat_to: each beat would page at {settings.heartbeat_to!r}")
         self._db = db
         self._now_ns = now_ns
         self.silences = Silences(db, now_ns)

@@ -121,7 +121,7 @@ class Alertmanager:
             **{f"{name}_url": link(data, name) for name in ("run", "dashboard", "handoff", "stop")},
         }
         alert = {
-            "labels": labels_of(data) | dict(self._config.labels),
+            "labels": labels_of(data, notice.type) | dict(self._config.labels),
             "annotations": {k: cut(v, _MAX_ANNOTATION) for k, v in annotations.items() if v},
             "startsAt": rfc3339(notice.at_ns),
         }
@@ -193,13 +193,14 @@ class Alertmanager:
                 _log.warning("%s: the member %s: %s", self._config.name, url, getattr(result, "reason", ""))
 
 
-def labels_of(data: Mapping[str, Json]) -> dict[str, str]:
-    """Label an alert by what has few values; empty ones are left out.
+def labels_of(data: Mapping[str, Json], what: str = "") -> dict[str, str]:
+    """Label an alert by what has few values; empty ones are left out. `what` names one without a kind.
 
-    >>> labels_of({"kind": "flail", "agent": None, "session_id": "s"})
-    {'alertname': 'RecloserFlail', 'kind': 'flail'}
+    >>> labels_of({"kind": "flail", "agent": None, "session_id": "s"}), labels_of({}, "heartbeat")
+    ({'alertname': 'RecloserFlail', 'kind': 'flail'}, {'alertname': 'RecloserHeartbeat'})
     """
-    named = "".join(part.capitalize() for part in text_of(data, "kind").split("_"))
+    kind = text_of(data, "kind") or what.rpartition(".")[2]
+    named = "".join(part.capitalize() for part in kind.split("_"))
     found = {name: cut(text_of(data, name), _MAX_LABEL) for name in _LABELS}
     return {"alertname": f"Recloser{named}"} | {name: value for name, value in found.items() if value}
 

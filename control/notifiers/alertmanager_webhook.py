@@ -74,7 +74,7 @@ class AlertmanagerWebhook:
     def render(self, notice: Notice) -> bytes:
         """Write the group."""
         data = notice.data
-        labels = labels_of(data) | {"alert_id": text_of(data, "alert_id")}
+        labels = labels_of(data, notice.type) | {"alert_id": text_of(data, "alert_id")}
         told = {
             "summary": self.wording.render("summary", data),
             "description": self.wording.render("text", data),

@@ -105,6 +105,7 @@ class PagerDuty:
             audience=Audience.PAGER,
             acknowledges=True,
             closes=True,
+            beats=False,
             rate_per_s=2.0,
             burst=10,
             fallback=config.fallback,

@@ -108,13 +108,15 @@ class Capabilities:
     """What a destination does, beyond taking messages.
 
     `acknowledges`: it understands `alert.acknowledged`. `closes`: it keeps incidents open until it is told
-    that they are over. At most `rate_per_s` messages a second go there, after a burst of `burst`. `fallback`
-    names the destination that stands in once this one has taken nothing for `fallback_after_s`; empty: none.
+    that they are over. `beats`: heartbeats can be sent there and wake nobody. At most `rate_per_s` messages a
+    second go there, after a burst of `burst`. `fallback` names the destination that stands in once this one
+    has taken nothing for `fallback_after_s`; empty: none.
     """
 
     audience: Audience
     acknowledges: bool = False
     closes: bool = False
+    beats: bool = True
     rate_per_s: float = 20.0
     burst: int = 20
     fallback: str = ""

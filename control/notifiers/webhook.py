@@ -109,9 +109,12 @@ class Webhook:
     def render(self, notice: Notice) -> bytes:
         """Write `{type, timestamp, data}` in under 20 kB.
 
-        To fit, long texts and lists are cut, evidence and hand-off first go short, then are left out.
+        To fit, evidence is shortened, then all long texts and lists, then only the plain fields are left.
         """
         body = _envelope(notice, notice.data)
+        if len(body) > MAX_BODY_BYTES and isinstance(evidence := notice.data.get("evidence"), dict):
+            less: dict[str, Json] = {"evidence": shortened(evidence, text=_LESS_TEXT), "truncated": True}
+            body = _envelope(notice, {**notice.data, **less})
         if len(body) > MAX_BODY_BYTES:
             body = _envelope(notice, shortened(notice.data))
         if len(body) > MAX_BODY_BYTES:

@@ -261,3 +261,23 @@ def test_a_certificate_is_checked_against_the_authority_that_is_named(tmp_path: 
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_heartbeats_are_an_alert_of_their_own_that_lapses(receiver: Receiver) -> None:
+    alertmanager = cluster(receiver)
+    beat = Notice(type="heartbeat", at_ns=START_NS, data={"alert_id": "", "summary": "Recloser is at work"})
+    send(alertmanager, Message(id="msg_1", type=beat.type, body=alertmanager.render(beat)))
+    (alert,) = receiver.received[0].json
+    assert alert["labels"] == {"alertname": "RecloserHeartbeat"}
+    assert alert["endsAt"] == "2023-11-14T22:17:20.000Z"
+    assert not PagerDuty(PagerDutyConfig(name="p", url=receiver.url, routing_key=KEY)).capabilities.beats
+
+
+def test_evidence_is_shortened_before_the_hand_off_is(receiver: Receiver) -> None:
+    hook = Webhook(WebhookConfig(name="h", url=receiver.url, secrets=(SECRET,)))
+    handoff = {"timeline": [f"{n}: {'x' * 300}" for n in range(30)]}
+    told = orjson.loads(hook.render(notice(FIRING, handoff=handoff, evidence={"spans": "y" * 15_000})))[
+        "data"
+    ]
+    assert told["handoff"] == handoff
+    assert len(told["evidence"]["spans"]) < 500
