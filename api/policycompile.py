@@ -112,7 +112,8 @@ class Compiler:
             action=Action.DENY if trip is None else Action(trip.action),
             open_s=None if trip is None else trip.open_s,
             quarantine=trip is not None and trip.quarantine,
-            shadow=keys.shadow or (trip is not None and trip.shadow),
+            trip_in_shadow=trip is not None and trip.shadow,
+            shadow=keys.shadow,
             stop=keys.stop,
         )
 

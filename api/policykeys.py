@@ -51,7 +51,7 @@ class RuleKeys(Keys):
     timezone: str = Field("UTC", description="IANA name of the time zone of `hours`")
     alert: Texts | None = Field(None, description="Destinations; empty: nobody; none: it does not say")
     trip: TripKeys | None = Field(None, description="The breaker it opens; none: it trips nothing")
-    shadow: bool = Field(default=False, description="Trip in shadow only, route nothing")
+    shadow: bool = Field(default=False, description="Trip in shadow only; `alert` and `stop` do not count")
     stop: bool = Field(default=False, description="Ask no later rule about what this one means")
 
 

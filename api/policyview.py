@@ -41,7 +41,7 @@ def rule_keys(rule: Rule) -> RuleKeys:
             action=rule.action.value,
             open_s=rule.open_s,
             quarantine=rule.quarantine,
-            shadow=rule.shadow,
+            shadow=rule.trip_in_shadow,
         )
     return RuleKeys(
         name=rule.name,

@@ -69,6 +69,10 @@ def _stops(settings: Settings) -> str:
             policy = read_policy(settings.policy_file).policy
         except PolicyError:
             return f"what {settings.policy_file} said before it was broken"
-        rules = [rule.name for rule in policy.rules if rule.reach is not None and not rule.shadow]
+        rules = [
+            rule.name
+            for rule in policy.rules
+            if rule.reach is not None and not (rule.shadow or rule.trip_in_shadow)
+        ]
         rules += [threshold.name for threshold in policy.thresholds if not threshold.shadow]
     return ", ".join(rules) or "nothing: no policy is configured, or all are shadows"

@@ -94,7 +94,7 @@ class Policy:
         for rule in self.rules:
             if rule.means(finding, at_ns):
                 meant.append(rule)
-                if rule.stop:
+                if rule.stop and not rule.shadow:
                     break
         return meant
 
@@ -114,7 +114,7 @@ def _trips(rules: list[Rule], target: Target) -> tuple[Trip, ...]:
             rule=rule.name,
             scope=scope,
             action=rule.action,
-            shadow=rule.shadow,
+            shadow=rule.shadow or rule.trip_in_shadow,
             open_s=rule.open_s,
             quarantine=rule.quarantine,
         )

@@ -25,8 +25,9 @@ class Rule:
     `min_severity` and worse), patterns (`*`, `?`, `[...]`, case matters) of service, agent, tool and session,
     and the time. `alert`: names of destinations, empty: nobody, None: the rule does not say. `reach` None:
     it trips nothing. `open_s`: seconds open, None: as breakers usually do. `quarantine`: the refusal names
-    the tainted steps. `shadow`: record what would have been stopped, stop nothing, and route nothing.
-    `stop`: later rules are not asked about a finding that this one means.
+    the tainted steps. `trip_in_shadow`: record what would have been stopped, stop nothing. `shadow`: so,
+    and neither `alert` nor `stop` count. `stop`: later rules are not asked about a finding that this one
+    means.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Rule:
     action: Action = Action.DENY
     open_s: float | None = None
     quarantine: bool = False
+    trip_in_shadow: bool = False
     shadow: bool = False
     stop: bool = False
 

@@ -102,7 +102,7 @@ EXPECTED = Policy(
             action=Action.HALT,
             open_s=30.0,
             quarantine=True,
-            shadow=True,
+            trip_in_shadow=True,
             stop=True,
         ),
         Rule(

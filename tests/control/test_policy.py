@@ -159,6 +159,11 @@ def test_destinations_add_up(
     assert (ruling.alert, ruling.destinations) == (alert, destinations)
 
 
+def test_a_trip_in_shadow_leaves_the_routing_as_it_is() -> None:
+    ruling = on(STUCK, Rule(name="r", alert=("a",), trip_in_shadow=True))
+    assert (ruling.destinations, [trip.shadow for trip in ruling.trips]) == (("a",), [True])
+
+
 def test_a_rule_in_shadow_routes_nothing() -> None:
     assert on(STUCK, Rule(name="r", alert=(), shadow=True)).alert
     assert on(STUCK, Rule(name="r", alert=("a",), shadow=True)).destinations is None
@@ -167,6 +172,7 @@ def test_a_rule_in_shadow_routes_nothing() -> None:
 def test_stop_ends_the_search_only_where_the_rule_means_the_finding() -> None:
     last = Rule(name="last", alert=("a",))
     assert on(STUCK, Rule(name="first", stop=True), last).rules == ("first",)
+    assert on(STUCK, Rule(name="first", stop=True, shadow=True), last).destinations == ("a",)
     elsewhere = Rule(name="first", kinds=frozenset({"flail"}), stop=True)
     assert on(STUCK, elsewhere, last).rules == ("last",)
 
