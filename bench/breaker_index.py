@@ -1,7 +1,7 @@
 """What a look into the breakers costs: `python bench/breaker_index.py`.
 
-Prints microseconds of CPU a check, for 0 to 100,000 open breakers of eight shapes of scopes, for a call that none
-covers and for one that is refused.
+Prints microseconds of CPU a check, for 0 to 100,000 open breakers of eight shapes of scopes: for a call that
+none covers, and for one that is refused.
 """
 
 from __future__ import annotations
