@@ -56,8 +56,13 @@ def require(
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Document refusals in OpenAPI. Where a token is asked for, too many requests are refused, too."""
-    return {status: {"model": Problem, "description": _REFUSALS[status]} for status in _with_limits(statuses)}
+    """Document refusals in OpenAPI. Where a token is asked for, too many requests are refused, too.
+
+    One of them brings the model, the others name it: a model for each is most of the work of making the app.
+    """
+    documented = refusals_of_text(*statuses)
+    first = next(iter(documented))
+    return documented | {first: {"model": Problem, "description": _REFUSALS[int(first)]}}
 
 
 def refusals_of_text(*statuses: int) -> dict[int | str, dict[str, Any]]:
