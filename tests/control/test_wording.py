@@ -124,7 +124,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_long_data_make_no_long_text() -> None:
-    data = dict.fromkeys(DATA, "x" * 10 ** 6) | {
+    data = dict.fromkeys(DATA, "x" * 10**6) | {
         "tried": ["y" * 10**6] * 10**4,
         "links": {"run": "z" * 10**6},
     }
