@@ -9,6 +9,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from control.actor import Actor
 from control.alerts import AlertSettings, AlertState, IllegalAlertTransition, list_alerts
 from control.alerts.desk import AlertParts
@@ -21,8 +23,6 @@ from tests.control.support import SECRET, STUCK, ManualClock, Parts, Spool, anot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    import pytest
 
     from control.db import SqlValue
 
@@ -49,8 +49,11 @@ class Fuse:
             raise Killed
 
 
+@pytest.mark.parametrize(
+    "stride", [17, pytest.param(1, marks=[pytest.mark.accept, pytest.mark.short])], ids=["some", "all"]
+)
 def test_killed_at_any_statement_it_ends_as_if_nothing_had_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
     fuse = Fuse(0)
     execute = Transaction.execute
@@ -62,7 +65,7 @@ def test_killed_at_any_statement_it_ends_as_if_nothing_had_been(
     monkeypatch.setattr(Transaction, "execute", burning)
     undisturbed = life(tmp_path / "0", fuse)
     assert len(undisturbed) == 10
-    for at in range(1, fuse.count, 3):
+    for at in range(1, fuse.count, stride):
         fuse = Fuse(at)
         assert life(tmp_path / str(at), fuse) == undisturbed, at
         assert fuse.count > at

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -205,5 +206,11 @@ def _labels(alert: Alert) -> dict[str, str]:
     return {"session_id": alert.finding.session_id, "kind": alert.finding.kind}
 
 
-Alerts.TestCase.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+class Thorough(Alerts):
+    """The same for longer."""
+
+
+Alerts.TestCase.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)
+Thorough.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
 TestAlerts = Alerts.TestCase
+TestThorough = pytest.mark.accept(Thorough.TestCase)
