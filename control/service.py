@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from control.metrics import ControlMetrics
     from control.notifiers.protocol import Notifier
     from control.outbox import Outbox
+    from control.policy import Ruling
     from control.scope import Scope
     from detectors.protocol import Finding
 
@@ -97,7 +98,7 @@ class Control:
             metrics=metrics,
             now_ns=now_ns,
         )
-        self.desk.alerting.routes = lambda finding, at_ns: self.policies.current.rule_on(finding, at_ns)
+        self.desk.alerting.routes = self._ruling_now
         with db.reading() as connection:
             self._cursor = get_cursor(connection, CURSOR)
             self._spool = get_cursor_source(connection, CURSOR)
@@ -212,6 +213,10 @@ class Control:
             take(tx, finding, found_ns)
         event = None if taken is None else taken[1]
         tx.after_commit(lambda: self._report(finding, found_ns, event))
+
+    def _ruling_now(self, finding: Finding, at_ns: int) -> Ruling:
+        """Ask the policy in force, whichever that is by then."""
+        return self.policies.current.rule_on(finding, at_ns)
 
     def _report(self, finding: Finding, found_ns: int, event: AlertEvent | None) -> None:
         self.metrics.findings.labels(finding.kind, finding.severity.value).inc()
