@@ -44,13 +44,16 @@ class Findings:
     ) -> None:
         """Take a finding in; `calls` are rows of `detectors.notes.Recent`, `number` the calls so far."""
         known = self._found.get(finding.id)
-        kind, severity = finding.kind, finding.severity.value
-        if known is None:
-            known = _found(finding, {row[_SPAN_ID]: row for row in calls}, paths, number)
-        elif Severity(known.severity).rank == 0 < finding.severity.rank:
-            known = known._replace(at_ns=finding.detected_at, number=number)
+        if known is None or Severity(known.severity).rank == 0 < finding.severity.rank:
+            now = _found(finding, {row[_SPAN_ID]: row for row in calls}, paths, number)
+            if known is not None and known.began_number and not now.began_number:  # it is too long ago now
+                now = known._replace(at_ns=now.at_ns, number=now.number)
+            known = now
         self._found[finding.id] = known._replace(
-            kind=kind, severity=severity, revision=finding.revision, summary=finding.summary[:200]
+            kind=finding.kind,
+            severity=finding.severity.value,
+            revision=finding.revision,
+            summary=finding.summary[:200],
         )
         if len(self._found) > KEPT:
             weakest = min(self._found.values(), key=lambda one: (Severity(one.severity).rank, -one.at_ns))
