@@ -80,6 +80,17 @@ def test_a_loop_in_telemetry_halts_the_session(sidecar: GuardedSidecar, guard: G
     assert guard.check("anything", session="healthy")
 
 
+def test_what_the_guard_refused_is_no_failure_of_the_agent(sidecar: GuardedSidecar, guard: Guard) -> None:
+    refusal = guard.check("anything", session="stuck").message_for_model or "Stopped by Recloser: so"
+    for error in (f"CallDenied: {refusal}", refusal):
+        for page in range(12):
+            send_call(sidecar.otlp, "obedient", "fetch_page", {"page": page}, error=error)
+    loop(sidecar, "after-it", "fetch_page")
+    eventually(lambda: guard.check("anything", session="after-it").halted)
+    findings = sidecar.api("GET", "/v1/findings?limit=1000")["findings"]
+    assert [f["kind"] for f in findings if f["session_id"] == "obedient"] == []
+
+
 def test_refusals_that_are_ignored_become_a_halt(sidecar: GuardedSidecar) -> None:
     with Guard(sidecar.url, cache=None, same_turn_s=0.0, halt_after=0) as guard:
         loop(sidecar, "ignoring", "replanned")
