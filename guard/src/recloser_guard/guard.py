@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import functools
 import os
 import random
@@ -11,17 +10,18 @@ import socket
 import ssl
 import threading
 import time
-import weakref
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
+from recloser_guard import lifetime
 from recloser_guard.answering import Answering
 from recloser_guard.backoff import Backoff
 from recloser_guard.budget import Reservation
 from recloser_guard.cache import Cache, default_folder
+from recloser_guard.caller import Caller
 from recloser_guard.context import CURRENT, Current, belonging_to
 from recloser_guard.decision import ALLOW, HALT, Decision
 from recloser_guard.decorating import F, decorated, run_until_halted
@@ -32,7 +32,6 @@ from recloser_guard.health import Health, Status
 from recloser_guard.ignored import Ignored
 from recloser_guard.index import NOTHING, Call
 from recloser_guard.inflight import Inflight, Watched
-from recloser_guard.names import name_kept
 from recloser_guard.permit import Permit
 from recloser_guard.reporter import Reporter
 from recloser_guard.transport import Answer, Transport
@@ -42,7 +41,6 @@ from recloser_guard.watcher import Pace, Watcher
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:4319"
 _RESULT_WITHIN_S = 30.0
-_AT_EXIT_S = 0.5
 
 
 class Guard:
@@ -94,10 +92,7 @@ class Guard:
         if not 0 < warn_after <= apply_after:
             raise GuardError("warn_after: must be above 0 and no more than apply_after")
         self._transport = Transport(url, token, context=context, version=__version__)
-        self._service = None if service is None else name_kept(service)
-        self._agent = None if agent is None else name_kept(agent)
-        self._agent_version = agent_version
-        self._tenant = tenant
+        self._caller = Caller(tenant, service, agent, agent_version)
         self._connect_wait = connect_wait
         self._ask_server = ask_server
         self._client_name = client
@@ -123,20 +118,17 @@ class Guard:
         self._watcher: Watcher | None = None
         self._reporter: Reporter | None = None
         self._load()
-        _ALL.add(self)
+        lifetime.look_after(self)
 
     @property
     def agent(self) -> str | None:
         """The agent whose calls these are where nobody says otherwise."""
-        return CURRENT.get().agent or self._agent
+        return CURRENT.get().agent or self._caller.agent
 
     @property
     def client(self) -> str:
         """The name under which the sidecar knows this process."""
-        return (
-            self._client_name
-            or f"{self._service or self._agent or 'guard'}@{socket.gethostname()}:{os.getpid()}"
-        )
+        return self._client_name or f"{self._caller.name}@{socket.gethostname()}:{os.getpid()}"
 
     def start(self) -> Guard:
         """Begin to listen now; otherwise the first check does."""
@@ -186,7 +178,7 @@ class Guard:
         """
         if not self._begun:
             self._begin()
-        call = self._call(tool, session, run, agent, agent_version, model)
+        call = self._caller.call(tool, session, run, agent, agent_version, model)
         found = self._feed.index.find(call)
         asking = args is not None and (self._ask_server if ask_server is None else ask_server)
         if found is NOTHING and not asking and self._clock() - self._health.contact_at <= self._apply_after:
@@ -196,7 +188,7 @@ class Guard:
     async def acheck(self, tool: str | None = None, args: Any = None, **how: Any) -> Decision:
         """Do what `check` does; what must ask the sidecar does so outside the event loop."""
         if self._begun:
-            call = self._call(
+            call = self._caller.call(
                 tool, how.get("session"), how.get("run"), how.get("agent"), how.get("agent_version"),
                 how.get("model"),
             )  # fmt: skip
@@ -267,7 +259,7 @@ class Guard:
     ) -> Watched:
         """Cancel a task as soon as its run is halted. The answer's `halted` tells whether that happened."""
         self.start()
-        return self._inflight.add(task, self._call(tool, session, run, agent, None, None))
+        return self._inflight.add(task, self._caller.call(tool, session, run, agent, None, None))
 
     async def run(
         self,
@@ -286,7 +278,7 @@ class Guard:
     def reserve(self, name: str, amount: float, *, session: str | None = None) -> Reservation:
         """Reserve an amount of a budget of the policy; see `Reservation`."""
         self.start()
-        call = self._call(None, session, None, None, None, None)
+        call = self._caller.call(None, session, None, None, None, None)
         key = {"session_id": call.session, "agent": call.agent, "service": call.service}
         return Reservation(self, name, amount, {k: v for k, v in key.items() if v is not None})
 
@@ -341,35 +333,6 @@ class Guard:
             watcher.ready.wait(self._connect_wait)
         self._begun = True
 
-    def _call(  # noqa: PLR0917 - by position because it is on the fast path
-        self,
-        tool: str | None,
-        session: str | None,
-        run: str | None,
-        agent: str | None,
-        agent_version: str | None,
-        model: str | None,
-    ) -> Call:
-        current = CURRENT.get()
-        session = session or current.session
-        agent = agent or current.agent
-        if agent is None:
-            agent, version = self._agent, agent_version or current.agent_version or self._agent_version
-        else:
-            agent, version = name_kept(agent), agent_version or current.agent_version
-        run = run or current.run
-        return Call(
-            self._tenant,
-            self._service,
-            agent,
-            None if session is None else name_kept(session),
-            None if run is None else name_kept(run),
-            None if tool is None else name_kept(tool),
-            None,
-            model or current.model,
-            None if agent is None or version is None else f"{agent}@{version}",
-        )
-
     def _must_halt(self, call: Call) -> bool:
         found = self._feed.index.find(call)
         return found.breaker is not None and self._answering.halts(found.breaker)
@@ -398,7 +361,7 @@ class Guard:
         self._health.contact_at = self._clock() - max(0.0, self._wall() - kept.heard_at)
         self._allowed = Decision(ALLOW, "closed", revision=kept.revision)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a child: threads and connections are the parent's; begin anew at the next check."""
         self._beginning = threading.Lock()
         self._watcher = self._reporter = None
@@ -406,25 +369,6 @@ class Guard:
         self._health.forked()
         self._inflight = Inflight(self._must_halt)
         self._answering.forked()
-
-
-_ALL: weakref.WeakSet[Guard] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for guard in list(_ALL):
-        guard._forked()  # noqa: SLF001 - its own module
-
-
-def _at_exit() -> None:
-    """Tell what is untold, but keep nobody waiting."""
-    for guard in list(_ALL):
-        guard.close(_AT_EXIT_S)
-
-
-atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _cache(folder: str | Path | None, url: str, token: str | None) -> Cache | None:
