@@ -568,6 +568,8 @@ class DoomLoop:
             "span_ids": list(streak.spans),
         }
         said = streak.said()
+        if now.call.known:
+            evidence["signature"] = f"{now.call.signature:016x}"
         evidence |= self._common(now, streak.onset, flags, unknown)
         return [_finding(now, streak.first, said, count, (summary, evidence))]
 
@@ -642,6 +644,7 @@ class DoomLoop:
             "period": len(lap),
             "call": f"{lap[-1].signature:016x}",
             "span_ids": [attempt.first.span_id for attempt in lap],
+            "signatures": [f"{attempt.signature:016x}" for attempt in lap],
         }
         evidence |= self._common(now, cycle.onset, flags, unknown)
         return [_finding(now, cycle.first, cycle.reported, attempts, (summary, evidence))]

@@ -225,6 +225,7 @@ class KnownDeadCall:
             "threshold": config.alarm if rank else config.note,
             "missing": missing,
             "call": f"{reading.call.signature:016x}",
+            "signature": f"{reading.call.signature:016x}" if reading.call.known else None,
             "error_class": verdict.error_class.value,
             "nature": verdict.nature.value,
             "prescription": verdict.prescription.value,
