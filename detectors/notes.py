@@ -135,11 +135,10 @@ class Found(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """One call, in 16 hex digits of `signature`, and how often it was made; most are made once.
+    """One call that was made again, in 16 hex digits of `signature`, and how often.
 
     `same` counts the latest ones that brought back the same, with no user's turn in between; `run_first_*`
-    are those of the first of these. `information` is what it brought back last, as 64 bits. `arguments` is
-    empty for a call that was made once.
+    are those of the first of these. `information` is what it brought back last, as 64 bits.
     """
 
     signature: str

@@ -84,9 +84,9 @@ class NotesBook:
 
     def apply(self, event: StepEvent) -> list[Fact]:
         """Take one event in; return the facts that it is, in order."""
+        if type(event) is StepSeen:  # nearly always
+            return self._observe(event.step)
         match event:
-            case StepSeen(step):
-                return self._observe(step)
             case StepAmended(step):
                 return self._amend(step)
             case SessionsMerged(old, new):
@@ -175,10 +175,11 @@ class NotesBook:
         if step.engine_seq and step.engine_seq <= held.record.seq:
             return facts  # it happens again
         held.record.observe(reading)
-        why = _clears(held.record, reading)
-        if why:
-            held.record.dead = 0
-            facts.append(changed(step, why))
+        if held.record.dead or reading.failed:
+            why = _clears(held.record, reading)
+            if why:
+                held.record.dead = 0
+                facts.append(changed(step, why))
         held.steps += 1
         if held.steps in _MEASURE_AT or held.steps % _MEASURE_EVERY == 0:
             self._measure(held)

@@ -13,7 +13,7 @@ from detectors.notes import RECENT_KEPT, VERSION, Mark, Notes, of_state
 from detectors.notes_done import Done, only_asks
 from detectors.notes_found import Findings
 from detectors.notes_paths import Paths
-from detectors.notes_repeats import Repeats
+from detectors.notes_repeats import END_NS, NUMBER, SPAN_ID, STEP_ID, TOOL, Repeats, Row
 from detectors.notes_spent import Spending
 from detectors.pacing import SPOKEN_NS
 from detectors.role import Role
@@ -49,7 +49,6 @@ _COUNTS: Final = (
 )
 _SETS: Final = ("trace_ids", "agents", "task_ids", "unclear_tools", "offered", "tried")
 _MARKS: Final = ("start", "first_failure", "last_success")
-_STEP_ID: Final = 7  # in a row of `recent`
 
 
 class Record:
@@ -95,9 +94,9 @@ class Record:
         self.unclear_tools: dict[str, None] = {}
         self.offered: dict[str, None] = {}
         self.tried: dict[str, None] = {}
-        self.recent: deque[tuple[Any, ...]] = deque(maxlen=RECENT_KEPT)
+        self.recent: deque[Row] = deque(maxlen=RECENT_KEPT)
         self.start = self.first_failure = _NO_MARK
-        self.last_success: tuple[Any, ...] = _NO_MARK
+        self.last_success: Row | None = None
         self.turns: list[Mark] = []
         self.pauses: list[Mark] = []
         self.paths, self.done, self.repeats, self.spent = Paths(), Done(), Repeats(), Spending()
@@ -137,8 +136,10 @@ class Record:
         step = reading.step
         if step.kind is Kind.TOOL_CALL:
             for position in range(len(self.recent) - 1, -1, -1):
-                if self.recent[position][_STEP_ID] == step.step_id:
-                    self.recent[position] = self._amended(reading, self.recent[position])
+                call = self.recent[position]
+                if call[STEP_ID] == step.step_id:
+                    self.recent[position] = self._amended(reading, call)
+                    self.repeats.left(call)
                     break
         elif step.kind is Kind.MODEL_CALL or step.kind is Kind.COMPACTION:
             self.spent.amend(step)
@@ -163,7 +164,9 @@ class Record:
             names = dict.fromkeys((*getattr(past, name), *getattr(self, name)))
             setattr(self, name, dict.fromkeys(list(names)[:_NAMES_KEPT]))
         self._absorb_beginning(past)
-        rows = sorted((*past.recent, *self.recent), key=lambda row: (row[0], row[_STEP_ID]))
+        rows = sorted((*past.recent, *self.recent), key=lambda row: (row[END_NS], row[STEP_ID]))
+        for row in rows[:-RECENT_KEPT]:
+            self.repeats.left(row)
         self.recent = deque(rows, maxlen=RECENT_KEPT)
         self.turns = sorted([*past.turns, *self.turns])[-_TURNS_KEPT:]
         self.pauses = sorted([*past.pauses, *self.pauses])[-_COMPACTIONS_KEPT:]
@@ -178,16 +181,19 @@ class Record:
         state: dict[str, Any] = {name: getattr(self, name) for name in (*_PLACE, *_LATEST, *_COUNTS)}
         state |= {name: list(getattr(self, name)) for name in _SETS}
         state |= self.spent.state()
-        marks = [*(getattr(self, name) for name in _MARKS), *self.turns, *self.pauses]
+        marks = [self.start, self.first_failure, *self.turns, *self.pauses]
+        if self.last_success is not None:
+            marks.append(_success(self.last_success))
         return state | {
             "version": VERSION,
-            "marks": [tuple(mark) for mark in marks if mark[1]],
+            "marks": [tuple(mark) for mark in marks if mark.what],
             "recent": [(*row[:4], _hex(row[4]), *row[5:]) for row in self.recent],
             "paths": list(self.paths),
             "paths_forgotten": self.paths.forgotten,
             "effects": list(self.done),
             "effects_forgotten": self.done.forgotten,
             "repeats": self.repeats.state(),
+            "once": self.repeats.once(),
             "found": [list(one) for one in self.found],
             "diagnoses": list(self.diagnoses),
             "inner": [self._after_call, self._goal_ns],
@@ -207,12 +213,16 @@ class Record:
                 record.turns.append(mark)
             elif mark.what == "compaction":
                 record.pauses.append(mark)
-            elif mark.what in _MARKS:
+            elif mark.what == "last_success":
+                at_ns, _, step_id, span_id, number, tool = mark
+                record.last_success = (at_ns, at_ns, None, tool, None, "", None, step_id, span_id, number)
+            else:
                 setattr(record, mark.what, mark)
         record.recent.extend((*row[:4], _number(row[4]), *row[5:]) for row in view.recent)
         record.paths = Paths(view.paths, view.paths_forgotten)
         record.done = Done(view.effects, view.effects_forgotten)
         record.repeats = Repeats(state["repeats"])
+        record.repeats.know_once(state["once"], {row[NUMBER]: row for row in record.recent})
         record.found = Findings(view.found)
         record.spent = Spending.restored(state)
         record.diagnoses.extend(view.diagnoses)
@@ -228,7 +238,7 @@ class Record:
         if step.start_ns > self.ended_ns:
             self.ended_ns = 0
         self.run_id = step.run_id or self.run_id
-        if step.agent and step.agent not in self.agents:
+        if step.agent != self.agent and step.agent and step.agent not in self.agents:
             _add(self.agents, step.agent, _FEW)
             self.agent = self.agent or step.agent
         if step.trace_id and step.trace_id not in self.trace_ids:
@@ -250,22 +260,25 @@ class Record:
             error_class, outcome = self._failed(reading, self.calls), _as_failed(outcome)
         else:
             self._worked(reading, tool)
-        if call.known and not call.noop:
-            self.repeats.add(reading, self.calls, self.last_user_ns)
-        self.recent.append(
-            (
-                step.end_ns,
-                step.start_ns,
-                step.agent,
-                tool,
-                call.signature if call.known else None,
-                outcome.value,
-                error_class,
-                step.step_id,
-                step.span_id,
-                self.calls,
-            )
+        row = (
+            step.end_ns,
+            step.start_ns,
+            step.agent,
+            tool,
+            call.signature if call.known else None,
+            outcome.value,
+            error_class,
+            step.step_id,
+            step.span_id,
+            self.calls,
         )
+        if outcome is Outcome.OK:
+            self.last_success = row
+        if len(self.recent) == RECENT_KEPT:
+            self.repeats.left(self.recent[0])
+        if call.known and not call.noop:
+            self.repeats.add(reading, row, self.last_user_ns)
+        self.recent.append(row)
 
     def _failed(self, reading: Reading, number: int) -> str | None:
         self.failures += 1
@@ -280,7 +293,6 @@ class Record:
         self.paths.worked(reading)
         if step.outcome is not Outcome.OK:
             return
-        self.last_success = (step.end_ns, "last_success", step.step_id, step.span_id, self.calls, tool)
         self.asked += asks_a_person(tool)
         definitions = self._definitions
         definition = definitions.tools.get(tool) if definitions is not None else None
@@ -327,7 +339,7 @@ class Record:
         for name in names:
             _add(self.offered, name, _NAMES_KEPT)
 
-    def _amended(self, reading: Reading, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _amended(self, reading: Reading, row: Row) -> Row:
         step = reading.step
         _, start_ns, agent, tool, signature, told, error_class, *place = row
         before, outcome = Outcome(told), step.outcome
@@ -357,13 +369,20 @@ class Record:
             not self.first_failure.what or past.first_failure.at_ns < self.first_failure.at_ns
         ):
             self.first_failure = past.first_failure
-        self.last_success = max(tuple(self.last_success), tuple(past.last_success))
+        if self.last_success is None or (
+            past.last_success is not None and past.last_success[END_NS] > self.last_success[END_NS]
+        ):
+            self.last_success = past.last_success
 
 
 def view_of(record: Record) -> Notes:
     """The record as all others see it."""
     view = of_state({**record.state(), "paths": [], "effects": []})
     return replace(view, paths=tuple(record.paths), effects=tuple(record.done))
+
+
+def _success(row: Row) -> Mark:
+    return Mark(row[END_NS], "last_success", row[STEP_ID], row[SPAN_ID], row[NUMBER], row[TOOL])
 
 
 def _as_failed(outcome: Outcome) -> Outcome:
