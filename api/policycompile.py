@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeVar
 
@@ -121,7 +121,7 @@ class Compiler:
         self._known((*path, "nature"), keys.nature, [each.value for each in Nature], "nature")
         if not keys.nature:
             self._note((*path, "nature"), "name at least one nature of errors")
-        return Threshold(
+        made = Threshold(
             name=keys.name or f"threshold-{number}",
             reach=Reach(keys.scope),
             failures=keys.failures,
@@ -133,6 +133,12 @@ class Compiler:
             action=Action(keys.action),
             shadow=keys.shadow,
         )
+        try:
+            return replace(made, sessions=made.quorum if keys.sessions is None else keys.sessions)
+        except ValueError as error:
+            key, _, message = str(error).partition(": ")
+            self._note((*path, key), message)
+            return made
 
     def _mode(self, path: Path, number: int, keys: ModeKeys) -> ModeRule:
         self._kinds((*path, "when", "kind"), (keys.when.kind,))

@@ -63,6 +63,11 @@ class ThresholdKeys(Keys):
         "service_tool", description="What is counted together and what the breaker covers"
     )
     failures: int = Field(5, gt=0, description="Failed calls in a row")
+    sessions: int | None = Field(
+        None,
+        gt=0,
+        description="So many different sessions at least; none: 3, for scopes of one session 1",
+    )
     nature: Texts = Field(("structural",), description="Natures of errors that count")
     services: Texts = Field((), description="Patterns of services")
     agents: Texts = Field((), description="Patterns of agents")

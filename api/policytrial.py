@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from api.stopping import Price, Run, Spared
 from collector.step import Kind, Outcome, Step
 from control.action import Action
-from control.breakers.thresholds import ROW_GAP_S
+from control.breakers.thresholds import ROW_GAP_S, with_session
 from control.policy import Policy, Target, Trip
 from control.scope import Asked, Scope
 from detectors.protocol import Severity
@@ -114,7 +114,7 @@ class Trial:
         self._of_session: dict[str, list[Opening]] = {}
         self._wide: dict[Scope, Opening] = {}
         self._lately: deque[int] = deque()
-        self._streaks: OrderedDict[tuple[str, Scope], tuple[int, int]] = OrderedDict()
+        self._streaks: OrderedDict[tuple[str, Scope], tuple[int, int, tuple[str, ...]]] = OrderedDict()
 
     def take(self, reading: Reading, run: Run, place: Place) -> None:
         """Take a step in: what open breakers make of it, then what it means to thresholds."""
@@ -239,10 +239,12 @@ class Trial:
                 if step.outcome is Outcome.OK:
                     self._streaks.pop(key, None)
                 continue
-            before, last_ns = self._streaks.pop(key, (0, step.end_ns))
-            count = 1 if step.end_ns - last_ns > ROW_GAP_S * _NS else before + 1
-            if count < threshold.failures:
-                self._streaks[key] = (count, step.end_ns)
+            before, last_ns, sessions = self._streaks.pop(key, (0, step.end_ns, ()))
+            if step.end_ns - last_ns > ROW_GAP_S * _NS:
+                before, sessions = 0, ()
+            count, sessions = before + 1, with_session(sessions, step.session_id, threshold.quorum)
+            if count < threshold.failures or len(sessions) < threshold.quorum:
+                self._streaks[key] = (count, step.end_ns, sessions)
                 if len(self._streaks) > STREAKS_KEPT:
                     self._streaks.popitem(last=False)
                 continue

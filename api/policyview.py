@@ -67,6 +67,7 @@ def _threshold(threshold: Threshold) -> ThresholdKeys:
         name=threshold.name,
         scope=scope,
         failures=threshold.failures,
+        sessions=threshold.quorum,
         nature=tuple(sorted(threshold.natures)),
         services=threshold.services,
         agents=threshold.agents,

@@ -6,9 +6,9 @@ who keeps facts keeps one of a key. Kinds and payloads:
 - `failed`: a tool call that was recorded as failed and that no brake refused. `service`, `agent`, `tool`,
   `signature` (16 hex digits; None when the arguments were not recorded), `error_class`, `nature`,
   `prescription`, `error` (at most 200 characters), `step_id`, `end_ns`, `engine_seq`.
-- `worked`: a tool call that went well, of a tool of a service that failed within the last 10 minutes; of
-  several the first after a failure and then one a second. `service`, `agent`, `tool`, `step_id`, `start_ns`,
-  `end_ns`.
+- `worked`: a tool call that went well within 2 hours after a failure: the first one after a failure of that
+  tool of its service and then one a second, the first one of a session after a failure of the session, and
+  after one of that tool in the session. `service`, `agent`, `tool`, `step_id`, `start_ns`, `end_ns`.
 - `changed`: something in the session may have changed what its failed calls find, or its user spoke. `why`
   (`call`, `user_turn`), `step_id`, `at_ns`.
 - `ended`: a run has ended. `run_id`, `at_ns`.
@@ -35,8 +35,10 @@ WORKED: Final = "worked"
 CHANGED: Final = "changed"
 ENDED: Final = "ended"
 ERROR_CHARS: Final = 200
-WITHIN_NS: Final = 600 * 10**9
+WITHIN_NS: Final = 7200 * 10**9
+"""Longer than a breaker is open (`breaker.cap_open_s`, 1 hour), so that a probe after it is seen to work."""
 TOOLS_KEPT: Final = 1024
+SESSIONS_KEPT: Final = 1024  # names: of sessions, and of tools that failed in them
 _SECOND_NS: Final = 10**9
 
 
@@ -63,11 +65,13 @@ def changed(step: Step, why: str) -> Fact:
 
 
 class ToolFacts:
-    """Which tools of which services fail and work again; pure, bounded, restorable."""
+    """Which tools of which services and sessions fail and work again; pure, bounded, restorable."""
 
     def __init__(self) -> None:
         # When each failed last, and when a `worked` was told last since then (0: not since).
         self._failing = Recent[str, list[int]](TOOLS_KEPT)
+        # Sessions, and tools of sessions, that failed: when last. Until a `worked` of theirs was told.
+        self._stuck = Recent[str, int](SESSIONS_KEPT)
         self.dirty = False
 
     def observe(self, reading: Reading) -> Fact | None:
@@ -75,27 +79,49 @@ class ToolFacts:
         step = reading.step
         if reading.failed:
             self._failing.put(_name(step), [step.end_ns, 0])
+            for name in _of_session(step):
+                self._stuck.put(name, step.end_ns)
             self.dirty = True
             return _failed(reading)
-        if step.outcome is not Outcome.OK or not len(self._failing):
+        if step.outcome is not Outcome.OK or not self._is_waited_for(step) or reading.went_wrong:
             return None
-        known = self._failing.get(_name(step))
-        if known is None or reading.went_wrong or step.end_ns - known[0] > WITHIN_NS:
+        if not (self._tool_worked(step) | self._session_worked(step)):
             return None
-        if known[1] and step.end_ns - known[1] < _SECOND_NS:
-            return None
-        known[1] = max(step.end_ns, 1)
         self.dirty = True
         return _worked(step)
 
     def state(self) -> Json:
         """All state, as JSON."""
-        return [[name, *known] for name, known in self._failing.items()]
+        tools: list[Json] = [[name, *known] for name, known in self._failing.items()]
+        return tools + [[name, failed_ns] for name, failed_ns in self._stuck.items()]
 
     def restore(self, state: Any) -> None:  # noqa: ANN401 - JSON that `state` wrote
         """Go on from a `state`. Raises `TypeError` or `ValueError` for what is none."""
-        for name, failed_ns, worked_ns in state:
-            self._failing.put(str(name), [int(failed_ns), int(worked_ns)])
+        for name, failed_ns, *worked_ns in state:
+            if worked_ns:
+                self._failing.put(str(name), [int(failed_ns), int(worked_ns[0])])
+            else:
+                self._stuck.put(str(name), int(failed_ns))
+
+    def _is_waited_for(self, step: Step) -> bool:
+        return len(self._failing) > 0 and (
+            _name(step) in self._failing or any(name in self._stuck for name in _of_session(step))
+        )
+
+    def _tool_worked(self, step: Step) -> bool:
+        """Whether that a tool worked is news to all who wait for it."""
+        known = self._failing.get(_name(step))
+        if known is None or step.end_ns - known[0] > WITHIN_NS:
+            return False
+        if known[1] and step.end_ns - known[1] < _SECOND_NS:
+            return False
+        known[1] = max(step.end_ns, 1)
+        return True
+
+    def _session_worked(self, step: Step) -> bool:
+        """Whether it is news in its session."""
+        failed = [self._stuck.pop(name) for name in _of_session(step)]
+        return any(at_ns is not None and step.end_ns - at_ns <= WITHIN_NS for at_ns in failed)
 
 
 def _failed(reading: Reading) -> Fact | None:
@@ -132,6 +158,12 @@ def _worked(step: Step) -> Fact:
 
 def _name(step: Step) -> str:
     return f"{step.service}\x1f{step.tool}"
+
+
+def _of_session(step: Step) -> tuple[str, ...]:
+    """The names of a session and of a tool in it; none when the session is not known."""
+    session = _session(step.session_id)
+    return (session, f"{session}\x1f{_name(step)}") if session else ()
 
 
 def _session(session_id: str) -> str:

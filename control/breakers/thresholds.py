@@ -1,12 +1,15 @@
 """Failures in a row that open a breaker although no detector spoke: counted from facts, kept on the disk.
 
-A row is the failed calls of one target (most often a service's tool) without a success in between. Refused
-calls are no failures, and neither are those of another nature. Successes are only told for some time after a
-failure, so that a row which nothing was added to for longer begins anew.
+A row is the failed calls of one target (most often a service's tool) without a success in between. Where the
+target is of many sessions, the failures have to come from several of them (`Threshold.quorum`): one session
+that loops says more of itself than of the tool. Refused calls are no failures, and neither are those of
+another nature. Successes are only told for some time after a failure, so that a row which nothing was added
+to for longer begins anew.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -70,17 +73,16 @@ class Thresholds:
     def _failed(self, tx: Transaction, threshold: Threshold, scope: Scope, fact: Fact) -> None:
         key = _key(threshold, scope)
         at = _at(fact)
-        row = tx.one("SELECT failures, last_ns FROM failure_rows WHERE key = ?", (key,))
-        goes_on = row is not None and abs(at - row["last_ns"]) <= ROW_GAP_S * NS
-        failures = row["failures"] + 1 if row is not None and goes_on else 1
-        last = max(at, row["last_ns"]) if row is not None and goes_on else at
+        before = _row(tx, key, at)
+        failures, last = before.failures + 1, max(at, before.last_ns)
+        sessions = with_session(before.sessions, fact.session_id, threshold.quorum)
         tx.execute(
-            "INSERT INTO failure_rows (key, failures, last_ns, updated_ns) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (key) DO UPDATE SET failures = excluded.failures, last_ns = excluded.last_ns, "
-            "updated_ns = excluded.updated_ns",
-            (key, failures, last, self._now_ns()),
+            "INSERT INTO failure_rows (key, failures, sessions, last_ns, updated_ns) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET failures = excluded.failures, sessions = excluded.sessions, "
+            "last_ns = excluded.last_ns, updated_ns = excluded.updated_ns",
+            (key, failures, orjson.dumps(sessions).decode(), last, self._now_ns()),
         )
-        if failures >= threshold.failures:
+        if failures >= threshold.failures and len(sessions) >= threshold.quorum:
             trip = Trip(
                 rule=threshold.name,
                 scope=scope,
@@ -94,10 +96,31 @@ class Thresholds:
                 tx.execute("DELETE FROM failure_rows WHERE key = ?", (key,))
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    failures: int = 0
+    last_ns: int = 0
+    sessions: tuple[str, ...] = ()
+
+
+def with_session(sessions: tuple[str, ...], session: str, quorum: int) -> tuple[str, ...]:
+    """Return the sessions of a row with one more failure, `quorum` at most; all unknown ones count as one."""
+    return sessions if session in sessions or len(sessions) >= quorum else (*sessions, session)
+
+
+def _row(tx: Transaction, key: str, at_ns: int) -> _Row:
+    """Return the row that a failure goes on with, an empty one when it begins anew."""
+    row = tx.one("SELECT failures, sessions, last_ns FROM failure_rows WHERE key = ?", (key,))
+    if row is None or abs(at_ns - row["last_ns"]) > ROW_GAP_S * NS:
+        return _Row()
+    return _Row(row["failures"], row["last_ns"], tuple(orjson.loads(row["sessions"])))
+
+
 def _cause(scope: Scope, threshold: Threshold, failures: int, fact: Fact) -> Cause:
     natures = ", ".join(sorted(threshold.natures))
     last = fact.payload.get("error_class")
-    told = f"{scope}: {failures} failures in a row ({natures}), the last one {last}"
+    sessions = f" of {threshold.quorum} sessions or more" if threshold.quorum > 1 else ""
+    told = f"{scope}: {failures} failures in a row ({natures}){sessions}, the last one {last}"
     return Cause(
         reason=STRUCTURAL_FAILURES,
         message_for_model=failing_for_model(scope, failures, threshold.action),

@@ -70,11 +70,15 @@ class Threshold:
 
     Natures are those of the error model (`structural`, `transient`, …); a failure of another nature neither
     counts nor breaks the row, a success does. Patterns as in `Rule`. `open_s`: seconds open, None: as usual.
+    `sessions`: from so many different sessions the failures of a row must come at least; None: see `quorum`.
+
+    Raises `ValueError` that names the key when a reach of one session asks for more than one.
     """
 
     name: str
     reach: Reach = Reach.SERVICE_TOOL
     failures: int = 5
+    sessions: int | None = None
     natures: frozenset[str] = frozenset({"structural"})
     services: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -82,6 +86,27 @@ class Threshold:
     open_s: float | None = 60.0
     action: Action = Action.DENY
     shadow: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what can never be reached."""
+        if self.sessions is None:
+            return
+        if self.sessions < 1:
+            raise ValueError("sessions: must be at least 1")
+        if self.sessions > 1 and not self.reach.wide:
+            raise ValueError(f"sessions: the scope {self.reach.value!r} has one session, it cannot be more")
+        if self.sessions > self.failures:
+            raise ValueError(f"sessions: {self.failures} failures cannot come from more sessions than that")
+
+    @property
+    def quorum(self) -> int:
+        """From how many sessions the failures of a row must come: one session alone opens nothing for all.
+
+        Without `sessions` 3 where the reach is over many sessions, or `failures` if that is less; else 1.
+        """
+        if self.sessions is not None:
+            return self.sessions
+        return min(SESSIONS, self.failures) if self.reach.wide else 1
 
     def scope(self, target: Target, nature: str) -> Scope | None:
         """Return the scope that a failed call counts towards; None when it does not count.
@@ -175,6 +200,7 @@ class CheckSettings:
     known_dead_calls: bool = False
 
 
+SESSIONS: Final = 3
 THRESHOLD_REACHES: Final = (
     Reach.SERVICE_TOOL,
     Reach.TOOL,

@@ -50,6 +50,7 @@ shadow = true
 name = "dead tool"
 scope = "tool"
 failures = 7
+sessions = 4
 nature = ["structural", "environmental"]
 services = ["s"]
 agents = ["a"]
@@ -121,6 +122,7 @@ EXPECTED = Policy(
             name="dead tool",
             reach=Reach.TOOL,
             failures=7,
+            sessions=4,
             natures=frozenset({"structural", "environmental"}),
             services=("s",),
             agents=("a",),
@@ -129,7 +131,7 @@ EXPECTED = Policy(
             action=Action.REPLAN,
             shadow=True,
         ),
-        Threshold(name="threshold-2"),
+        Threshold(name="threshold-2", sessions=3),
     ),
     budgets=(
         BudgetRule(
@@ -212,6 +214,15 @@ BROKEN = [
     (
         "[[threshold]]\nnature = ['structual']",
         "2: threshold.1.nature.1: there is no nature 'structual'; did you mean 'structural'?",
+    ),
+    ("[[threshold]]\nsessions = 0", "2: threshold.1.sessions: must be greater than 0"),
+    (
+        "[[threshold]]\nscope = 'session_tool'\n\nsessions = 3",
+        "4: threshold.1.sessions: the scope 'session_tool' has one session, it cannot be more",
+    ),
+    (
+        "[[threshold]]\nfailures = 3\nsessions = 4",
+        "3: threshold.1.sessions: 3 failures cannot come from more sessions than that",
     ),
     ("[[threshold]]\nnature = []", "2: threshold.1.nature: name at least one nature of errors"),
     ("[[threshold]]\nscope = 'run'", "2: threshold.1.scope: 'run' is not known"),

@@ -178,7 +178,7 @@ def test_the_warm_up_counts_nothing_and_what_opened_in_it_goes_on() -> None:
 
 
 def test_failed_calls_in_a_row_open_a_breaker() -> None:
-    past = History(thresholds=(Threshold(name="t", failures=3),))
+    past = History(thresholds=(Threshold(name="t", failures=3, sessions=1),))
     past.fail()
     past.fail(session_id="another")
     past.step()  # works again: the row is over
@@ -194,8 +194,17 @@ def test_failed_calls_in_a_row_open_a_breaker() -> None:
     assert (name, scope, refused) == ("t", Scope(service="shop", tool="fetch_page"), 1)
 
 
+def test_failures_of_one_session_open_nothing_for_all_others() -> None:
+    past = History(thresholds=(Threshold(name="t", failures=3),))
+    for session in ("a", "a", "a", "a", "b"):
+        past.fail(session_id=session)
+    assert past.opened() == []
+    past.fail(session_id="c")
+    assert [scope for _, scope, _, _ in past.opened()] == [Scope(service="shop", tool="fetch_page")]
+
+
 def test_a_row_to_which_nothing_was_added_for_long_begins_anew() -> None:
-    past = History(thresholds=(Threshold(name="t", failures=2),))
+    past = History(thresholds=(Threshold(name="t", failures=2, sessions=1),))
     past.fail()
     past.seq += 601
     past.fail()
@@ -205,7 +214,7 @@ def test_a_row_to_which_nothing_was_added_for_long_begins_anew() -> None:
 
 
 def test_failures_of_another_nature_do_not_count() -> None:
-    past = History(thresholds=(Threshold(name="t", failures=2),))
+    past = History(thresholds=(Threshold(name="t", failures=2, sessions=1),))
     for error in ("HTTP 404: no such page", "HTTP 503 Service Unavailable", "HTTP 404: no such page"):
         past.step(outcome=Outcome.ERROR, error=error)
     assert len(past.opened()) == 1

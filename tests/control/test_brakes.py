@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLICY = Policy(
-    thresholds=(Threshold(name="broken", failures=3),),
+    thresholds=(Threshold(name="broken", failures=3, sessions=1),),
     budgets=(BudgetRule(name="calls", per=Per.SESSION, unit=Unit.CALLS, limit=1, ttl_s=10),),
     check=CheckSettings(known_dead_calls=True),
 )

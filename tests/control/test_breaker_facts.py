@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FIVE = Threshold(name="broken tool", failures=5)
+OF_ONE = Threshold(name="broken tool", failures=5, sessions=1)
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def feed(
     world: World,
     *kinds: str,
-    threshold: Threshold = FIVE,
+    threshold: Threshold = OF_ONE,
     session: str = "session-1",
     **payload: Any,  # noqa: ANN401 - JSON
 ) -> None:
@@ -57,6 +58,115 @@ def test_five_failures_in_a_row_open_the_tool_of_the_service(world: World) -> No
     assert "5 failures in a row (structural), the last one schema" in opened.message_for_human
     assert "the tool 'fetch_page' failed 5 times in a row" in world.check().message
     assert world.ask(session="another") is Decision.DENY
+
+
+def fail_in(world: World, *sessions: str, threshold: Threshold = FIVE) -> None:
+    for session in sessions:
+        feed(world, "failed", threshold=threshold, session=session)
+
+
+def test_one_session_that_loops_opens_nothing_for_all_others(world: World) -> None:
+    fail_in(world, *["session-1"] * 50)
+    fail_in(world, *["session-2"] * 50)
+    assert (world.events(), world.ask(session="another")) == ([], Decision.ALLOW)
+
+
+@pytest.mark.parametrize(
+    ("failing", "threshold", "opens"),
+    [
+        ("11112", FIVE, False),
+        ("11123", FIVE, True),
+        ("1112", FIVE, False),
+        ("12345", FIVE, True),
+        ("1111111112222223", FIVE, True),
+        ("123", Threshold(name="t", failures=3, sessions=3), True),
+        ("11112", Threshold(name="t", failures=5, sessions=2), True),
+        ("11111", Threshold(name="t", failures=5, sessions=1), True),
+        ("1234", Threshold(name="t", failures=4, sessions=4), True),
+        ("1223", Threshold(name="t", failures=4, sessions=4), False),
+        ("11", Threshold(name="t", failures=2), False),
+        ("12", Threshold(name="t", failures=2), True),
+        ("123", Threshold(name="t", failures=3, reach=Reach.AGENT), True),
+        ("111", Threshold(name="t", failures=3, reach=Reach.AGENT), False),
+        ("111", Threshold(name="t", failures=3, reach=Reach.SESSION), True),
+        ("1212", Threshold(name="t", failures=3, reach=Reach.SESSION), False),
+        ("12121", Threshold(name="t", failures=3, reach=Reach.SESSION_TOOL), True),
+    ],
+)
+def test_failures_of_a_wide_scope_come_from_several_sessions(
+    world: World, failing: str, threshold: Threshold, *, opens: bool
+) -> None:
+    for number in failing[:-1]:
+        fail_in(world, f"session-{number}", threshold=threshold)
+    assert world.events() == []
+    fail_in(world, f"session-{failing[-1]}", threshold=threshold)
+    assert bool(world.events()) is opens
+
+
+def test_the_last_session_that_was_missing_opens_it(world: World) -> None:
+    fail_in(world, "session-1", "session-1", "session-1", "session-1", "session-2")
+    assert world.ask() is Decision.ALLOW
+    fail_in(world, "session-3")
+    assert world.ask(session="another") is Decision.DENY
+    assert "6 failures in a row (structural) of 3 sessions or more" in world.stored(WIDE).message_for_human
+
+
+def test_sessions_that_are_not_known_count_as_one(world: World) -> None:
+    fail_in(world, "", "", "", "", "", "session-1")
+    assert world.events() == []
+    fail_in(world, "session-2")
+    assert world.events() == ["trip"]
+
+
+def test_a_restart_forgets_no_session(world: World) -> None:
+    for session in ("session-1", "session-1", "session-1", "session-2"):
+        fail_in(world, session)
+        world.restart()
+    fail_in(world, "session-3")
+    assert world.ask() is Decision.DENY
+
+
+def test_a_success_and_a_long_pause_forget_the_sessions(world: World) -> None:
+    fail_in(world, "session-1", "session-2")
+    feed(world, "worked", threshold=FIVE)
+    fail_in(world, *["session-3"] * 5)
+    assert world.events() == []
+    world.clock.advance(601)
+    fail_in(world, *["session-1"] * 3, *["session-2"] * 3)
+    assert world.events() == []
+
+
+def test_a_row_keeps_no_more_sessions_than_it_needs(world: World) -> None:
+    threshold = Threshold(name="t", failures=1000)
+    for number in range(20):
+        fail_in(world, f"s{number}", threshold=threshold)
+    with world.db.reading() as connection:
+        (row,) = connection.execute("SELECT failures, sessions FROM failure_rows").fetchall()
+    assert tuple(row) == (20, '["s0","s1","s2"]')
+
+
+def test_five_failures_in_a_row_stop_the_session_that_they_are_of(world: World) -> None:
+    threshold = Threshold(name="t", reach=Reach.SESSION_TOOL)
+    fail_in(world, *["session-1"] * 4, "session-2", threshold=threshold)
+    assert world.events() == []
+    fail_in(world, "session-1", threshold=threshold)
+    assert (world.ask(), world.ask(session="session-2")) == (Decision.DENY, Decision.ALLOW)
+    assert world.ask(tool="another") is Decision.ALLOW
+    assert world.stored().until is None, "what is over a session waits for a person"
+
+
+@pytest.mark.parametrize(
+    ("reach", "failures", "sessions", "why"),
+    [
+        (Reach.SERVICE_TOOL, 5, 0, "sessions: must be at least 1"),
+        (Reach.SERVICE_TOOL, 5, 6, "sessions: 5 failures cannot come from more sessions"),
+        (Reach.SESSION_TOOL, 5, 2, "sessions: the scope 'session_tool' has one session"),
+        (Reach.SESSION, 5, 3, "sessions: the scope 'session' has one session"),
+    ],
+)
+def test_sessions_that_can_never_be_are_refused(reach: Reach, failures: int, sessions: int, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Threshold(name="t", reach=reach, failures=failures, sessions=sessions)
 
 
 def test_a_success_breaks_the_row(world: World) -> None:
@@ -103,7 +213,7 @@ def test_it_counts_anew_after_it_opened(world: World) -> None:
 
 
 def test_a_threshold_in_shadow_stops_nothing(world: World) -> None:
-    feed(world, *["failed"] * 9, threshold=Threshold(name="t", failures=5, shadow=True))
+    feed(world, *["failed"] * 9, threshold=Threshold(name="t", failures=5, sessions=1, shadow=True))
     assert (world.ask(), world.stored(WIDE).state) == (Decision.ALLOW, State.SHADOW)
 
 
@@ -121,7 +231,7 @@ def test_facts_without_a_tool_count_nowhere(world: World) -> None:
 
 def test_old_rows_are_forgotten(world: World) -> None:
     feed(world, "failed")
-    taker = Thresholds(world.breakers, lambda: (FIVE,), world.clock)
+    taker = Thresholds(world.breakers, lambda: (OF_ONE,), world.clock)
     world.clock.advance(86_401)
     with world.db.transaction() as tx:
         taker.forget(tx)
