@@ -225,7 +225,7 @@ def _print(name: str, measured: Measured, options: argparse.Namespace) -> None:
         f"{callers} callers, at most {max(late, default=0)} a trip (in flight: {callers})"
     )
     print(f"  watchers that fell behind: {sum(noted.resets for noted in measured.noted)}")
-    _line("decision of a guard (us, not ms)", [ns / 1e3 for n in measured.noted for ns in n.check_ns], None)
+    _decisions([ns for noted in measured.noted for ns in noted.check_ns])
     _line("/v1/check meanwhile", measured.check_ms, None)
 
 
@@ -263,6 +263,15 @@ def _late(measured: Measured) -> list[int]:
         )
         for trip in measured.trips
     ]
+
+
+def _decisions(took_ns: list[int]) -> None:
+    ordered = sorted(took_ns)
+    if ordered:
+        p50, p99 = (ordered[int(len(ordered) * share)] / 1e3 for share in (0.5, 0.99))
+        print(
+            f"  {'decision of a guard, asked rarely':42} p50 {p50:6.1f} us  p99 {p99:6.1f} us  n {len(ordered)}"
+        )
 
 
 def _line(name: str, values_ms: list[float], expected: int | None) -> None:
