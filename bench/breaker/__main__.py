@@ -269,9 +269,8 @@ def _decisions(took_ns: list[int]) -> None:
     ordered = sorted(took_ns)
     if ordered:
         p50, p99 = (ordered[int(len(ordered) * share)] / 1e3 for share in (0.5, 0.99))
-        print(
-            f"  {'decision of a guard, asked rarely':42} p50 {p50:6.1f} us  p99 {p99:6.1f} us  n {len(ordered)}"
-        )
+        name = "decision of a guard, asked rarely"
+        print(f"  {name:42} p50 {p50:6.1f} us  p99 {p99:6.1f} us  n {len(ordered)}")
 
 
 def _line(name: str, values_ms: list[float], expected: int | None) -> None:
