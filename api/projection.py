@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import orjson
 
 from control import alerts
 from control.breakers import record
@@ -14,19 +17,30 @@ from control.breakers.store import session_of
 from control.findings import CURSOR, finding_from_json
 from control.scope import PARTS, Scope
 from detectors.protocol import Finding
-from storage.rows import AlertRow, BreakerEventRow
+from storage.rows import AlertRow, AuditRow, BreakerEventRow
 
 BUSY_TIMEOUT: Final = 5.0  # seconds
+_EVENT: Final = "seq, event, payload, created_ns"
+_COLUMNS: Final[Mapping[str, str]] = {
+    "alert_events": _EVENT,
+    "breaker_events": _EVENT,
+    "audit": "seq, '', payload, at_ns, previous, hash",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ControlEvent:
-    """One row of `alert_events` or `breaker_events` of control.db."""
+    """One row of `alert_events`, `breaker_events` or `audit` of control.db.
+
+    An entry of the audit has no `event`; it alone has `hash` and that of the entry before.
+    """
 
     seq: int
     event: str
     payload: str
     created_ns: int
+    previous: str = ""
+    hash: str = ""
 
 
 class ControlFile:
@@ -43,7 +57,7 @@ class ControlFile:
     def events(self, table: str, after: int, upto: int, limit: int) -> list[ControlEvent]:
         """Events after `after` and up to `upto`, in order."""
         rows = self._read(
-            f"SELECT seq, event, payload, created_ns FROM {table}"  # noqa: S608 - our own table names
+            f"SELECT {_COLUMNS[table]} FROM {table}"  # noqa: S608 - our own names
             " WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
             (after, upto, limit),
         )
@@ -110,4 +124,24 @@ def breaker_row(event: ControlEvent) -> BreakerEventRow:
         actor=f"{breaker.actor.type}:{breaker.actor.id}",
         reason=breaker.reason,
         payload=event.payload,
+    )
+
+
+def audit_row(event: ControlEvent) -> AuditRow:
+    """An entry of the audit, as it is chained.
+
+    Raises `KeyError`, `TypeError` or `ValueError` for what is none.
+    """
+    told = orjson.loads(event.payload)
+    return AuditRow(
+        seq=event.seq,
+        at=event.created_ns,
+        actor_type=told["actor"]["type"],
+        actor_id=told["actor"]["id"],
+        verb=told["verb"],
+        subject=told["subject"],
+        reason=told["reason"],
+        payload=event.payload,
+        previous=event.previous,
+        hash=event.hash,
     )

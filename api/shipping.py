@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from api.detection import move_cursor
 from api.metrics import IngestMetrics
-from api.projection import ControlEvent, ControlFile, alert_row, breaker_row, finding
+from api.projection import ControlEvent, ControlFile, alert_row, audit_row, breaker_row, finding
 from collector.batch import Signal
 from collector.consumer import Rejected, Unavailable
 from collector.spool import DamagedError, Spool
 from control.findings import MalformedFinding
 from detectors.protocol import Finding
-from storage.rows import AlertRow, BreakerEventRow
+from storage.rows import AlertRow, AuditRow, BreakerEventRow
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,9 @@ class Store(Protocol):
 
     def insert_breaker_events(self, rows: Sequence[BreakerEventRow], token: str) -> None:
         """Rows of `breaker_events`."""
+
+    def insert_audit(self, rows: Sequence[AuditRow], token: str) -> None:
+        """Rows of `audit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,7 @@ class ShippingLoop:
         shipped |= self._ship_findings()
         shipped |= self._project("alert_events", _insert_alerts)
         shipped |= self._project("breaker_events", _insert_breaker_events)
+        shipped |= self._project("audit", _insert_audit)
         return shipped
 
     def _writer(self) -> Store:
@@ -422,6 +426,10 @@ def _insert_alerts(store: Store, events: Sequence[ControlEvent], token: str) -> 
 
 def _insert_breaker_events(store: Store, events: Sequence[ControlEvent], token: str) -> None:
     store.insert_breaker_events([breaker_row(event) for event in events], token)
+
+
+def _insert_audit(store: Store, events: Sequence[ControlEvent], token: str) -> None:
+    store.insert_audit([audit_row(event) for event in events], token)
 
 
 def pack_rows(rows: pa.RecordBatch) -> bytes:

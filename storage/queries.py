@@ -28,6 +28,7 @@ _COUNTS: Final = {
     "findings": "uniqExact(id)",
     "alerts": "uniqExact(id)",
     "breaker_events": "uniqExact(breaker_id, seq)",
+    "audit": "uniqExact(seq, hash)",
     "failures": "uniqExact(step_id)",
     "tool_definitions": "uniqExact(service, service_version, definitions_hash, tool)",
 }

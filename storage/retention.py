@@ -18,7 +18,10 @@ _A_WEEK: Final = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Days to keep spans and logs, steps, and what was found and decided; 0 keeps them for ever."""
+    """Days to keep spans and logs, steps, and what was found and decided; 0 keeps them for ever.
+
+    The audit is kept for ever.
+    """
 
     spans_days: int = 14
     steps_days: int = 60

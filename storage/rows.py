@@ -1,4 +1,4 @@
-"""Objects to columns: what the tables `steps`, `findings`, `alerts` and `breaker_events` take.
+"""Objects to columns: what the tables `steps`, `findings`, `alerts`, `breaker_events` and `audit` take.
 
 The schemas name the columns that are written; all others of a table are its own defaults.
 """
@@ -72,6 +72,22 @@ class BreakerEventRow:
     actor: str = ""
     reason: str = ""
     payload: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """One entry of control's audit; `payload` is what `hash` is over, with `previous`; `at` is unix ns."""
+
+    seq: int
+    at: int
+    actor_type: str
+    actor_id: str
+    verb: str
+    subject: str
+    reason: str
+    payload: str
+    previous: str
+    hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +281,19 @@ _BREAKER_EVENT: Final[tuple[Column[BreakerEventRow], ...]] = (
     ("payload", TEXT, lambda b: b.payload),
 )
 
+_AUDIT: Final[tuple[Column[AuditRow], ...]] = (
+    ("seq", pa.uint64(), lambda a: a.seq),
+    ("at", TIME, lambda a: a.at),
+    ("actor_type", TEXT, lambda a: a.actor_type),
+    ("actor_id", TEXT, lambda a: a.actor_id),
+    ("verb", TEXT, lambda a: a.verb),
+    ("subject", TEXT, lambda a: a.subject),
+    ("reason", TEXT, lambda a: a.reason),
+    ("payload", TEXT, lambda a: a.payload),
+    ("previous", TEXT, lambda a: a.previous),
+    ("hash", TEXT, lambda a: a.hash),
+)
+
 
 def step_rows(steps: Sequence[Step]) -> pa.RecordBatch:
     """One row a step, revision as it is; unknown arguments stay NULL, no arguments are `{}`."""
@@ -299,6 +328,11 @@ def alert_rows(alerts: Sequence[AlertRow]) -> pa.RecordBatch:
 def breaker_event_rows(events: Sequence[BreakerEventRow]) -> pa.RecordBatch:
     """One row an event of a breaker."""
     return _columns(_BREAKER_EVENT, events)
+
+
+def audit_rows(entries: Sequence[AuditRow]) -> pa.RecordBatch:
+    """One row an entry of the audit."""
+    return _columns(_AUDIT, entries)
 
 
 def json_text(value: Json) -> str:

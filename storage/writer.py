@@ -20,8 +20,10 @@ from detectors.protocol import Finding
 from storage.client import StoreClient, Value
 from storage.rows import (
     AlertRow,
+    AuditRow,
     BreakerEventRow,
     alert_rows,
+    audit_rows,
     breaker_event_rows,
     finding_rows,
     session_merge_rows,
@@ -80,6 +82,10 @@ class Writer:
     def insert_breaker_events(self, rows: Sequence[BreakerEventRow], token: str) -> None:
         """Write what breakers did, one row an event."""
         self._insert("breaker_events", _as_rows(breaker_event_rows, rows), token, time="at")
+
+    def insert_audit(self, rows: Sequence[AuditRow], token: str) -> None:
+        """Write entries of control's audit."""
+        self._insert("audit", _as_rows(audit_rows, rows), token, time="at")
 
     def _insert(self, table: str, rows: pa.RecordBatch, token: str, *, time: str | None) -> None:
         if rows.num_rows > MAX_ROWS:

@@ -26,12 +26,14 @@ from collector import ipc
 from collector.batch import Signal
 from collector.consumer import Rejected, Unavailable
 from collector.spool import Spool, SpoolLimits
+from control import audit
+from control.actor import Actor
 from control.alerts import take_finding
 from control.db import ControlDb, set_cursor
 from control.findings import CURSOR
 from detectors.protocol import Finding
 from storage.migrate import SchemaError
-from storage.rows import AlertRow, BreakerEventRow
+from storage.rows import AlertRow, AuditRow, BreakerEventRow
 from tests.control.support import STUCK
 
 PATIENCE = 10.0
@@ -44,6 +46,7 @@ class Shelf:
         self.spans: list[str] = []
         self.findings: list[str] = []
         self.alerts: list[str] = []
+        self.audit: list[AuditRow] = []
         self.tokens: set[str] = set()
         self.go_on = threading.Event()
         self.go_on.set()
@@ -74,7 +77,12 @@ class Shelf:
         self.tokens.add(token)
 
     def insert_breaker_events(self, rows: Sequence[BreakerEventRow], token: str) -> None:
-        """Take nothing: there is no control.db here."""
+        """Take nothing: no breaker is opened here."""
+
+    def insert_audit(self, rows: Sequence[AuditRow], token: str) -> None:
+        if token not in self.tokens:
+            self.audit += rows
+        self.tokens.add(token)
 
 
 class Rig:
@@ -237,6 +245,68 @@ def test_a_replaced_control_db_is_copied_from_its_start(tmp_path: Path) -> None:
         fire(control, "new")
         until(lambda: shelf.alerts == ["old", "new"])
         until(lambda: not rig.spool.reader.execute("SELECT count(*) FROM shipments").fetchone()[0])
+    rig.end()
+
+
+def audited(control: ControlDb, *subjects: str) -> None:
+    for subject in subjects:
+        with control.transaction() as tx:
+            audit.record(
+                tx,
+                at_ns=time.time_ns(),
+                actor=Actor(type="person", id="on-call"),
+                verb="reset",
+                subject=subject,
+                reason="fixed",
+                after={"state": "closed"},
+            )
+
+
+def test_the_audit_is_copied_once_over_crashes_and_can_be_checked_there(tmp_path: Path) -> None:
+    shelf = Shelf()
+    with closing(ControlDb(tmp_path / "control.db")) as control:
+        audited(control, "a", "b", "c")
+        with control.reading() as connection:
+            (identity,) = connection.execute("SELECT id FROM identity").fetchone()
+        rig = Rig(tmp_path, lambda: shelf)
+
+        def cut_off(connection: sqlite3.Connection) -> None:
+            planned = (f"audit:{identity}", 1, 2)
+            connection.execute("INSERT INTO shipments (name, first, last) VALUES (?, ?, ?)", planned)
+
+        rig.spool.submit(cut_off).result(10)
+        rig.loop.start()
+        until(lambda: len(shelf.audit) == 3)
+        assert f"{rig.spool.name}-audit:{identity}-1-2" in shelf.tokens
+        rig.end()
+        audited(control, "d")
+        rig = Rig(tmp_path, lambda: shelf)
+        rig.loop.start()
+        until(lambda: len(shelf.audit) == 4)
+        rig.end()
+        with control.reading() as connection:
+            newest = audit.head(connection)
+    assert [(row.seq, row.subject, row.actor_id, row.verb) for row in shelf.audit] == [
+        (number, subject, "on-call", "reset") for number, subject in enumerate("abcd", start=1)
+    ]
+    previous = audit.GENESIS
+    for row in shelf.audit:
+        assert (row.previous, row.hash) == (previous, audit.chain(previous, row.payload))
+        previous = row.hash
+    assert newest == audit.Head(seq=4, hash=previous)
+
+
+def test_an_entry_of_the_audit_that_is_none_is_put_aside_alone(tmp_path: Path) -> None:
+    shelf = Shelf()
+    rig = Rig(tmp_path, lambda: shelf)
+    with closing(ControlDb(tmp_path / "control.db")) as control:
+        audited(control, "a")
+        with control.transaction() as tx:
+            tx.execute("INSERT INTO audit (at_ns, payload, previous, hash) VALUES (1, '[]', '', '')")
+        audited(control, "b")
+        rig.loop.start()
+        until(lambda: [row.subject for row in shelf.audit] == ["a", "b"])
+        until(lambda: rig.refused() == ["audit"])
     rig.end()
 
 

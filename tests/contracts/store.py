@@ -6,8 +6,10 @@ A test module runs it by deriving from `StoreContract`, with the fixtures of `te
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,13 +18,14 @@ import pytest
 from collector.batch import SPAN_SCHEMA
 from collector.consumer import Rejected, Unavailable
 from collector.step import Json, Outcome, SessionsMerged, Step, ToolDefinition, ToolDefinitions
+from control.audit import chain
 from detectors.protocol import Severity
 from detectors.recovery import Response
 from storage.client import StoreClient, StoreTarget, connect
 from storage.migrate import migrate
 from storage.queries import Queries
 from storage.retention import Retention, apply_retention
-from storage.rows import AlertRow, BreakerEventRow, failure_rows, tool_definition_rows
+from storage.rows import AlertRow, AuditRow, BreakerEventRow, failure_rows, tool_definition_rows
 from storage.writer import Writer
 from tests.storage.rows_for_tests import (
     DAY_NS,
@@ -39,6 +42,8 @@ from tests.storage.rows_for_tests import (
     trace_id,
 )
 
+SCHEMA_PAGE = Path(__file__).parents[2] / "docs" / "schema.md"
+AUDIT_QUERY = re.compile(r"SELECT seq, lower.*?(?=```)", re.DOTALL)
 # The collector's clickhouse exporter, templates traces_table.sql and logs_table.sql: name and type, in order.
 EXPORTER_TRACES = """
 Timestamp DateTime64(9)
@@ -89,6 +94,22 @@ EventName String
 def fresh(what: str) -> str:
     """A name that no other test uses."""
     return f"{what}-{uuid.uuid4().hex[:12]}"
+
+
+def audit_entry(subject: str, *, seq: int = 1, previous: str = "0" * 64) -> AuditRow:
+    payload = f'{{"actor":{{"id":"r","type":"rule"}},"n":{seq},"subject":"{subject}"}}'
+    return AuditRow(
+        seq=seq,
+        at=START_NS + seq,
+        actor_type="rule",
+        actor_id="r",
+        verb="trip",
+        subject=subject,
+        reason="stuck",
+        payload=payload,
+        previous=previous,
+        hash=chain(previous, payload),
+    )
 
 
 def count(store: StoreClient, name: str) -> int:
@@ -400,7 +421,7 @@ class StoreContract:
         found = [f for f in queries.newest_findings(limit=1000) if f.id == first.id]
         assert found == [second]
 
-    def test_alerts_and_breaker_events_are_counted_once(self, writer: Writer, queries: Queries) -> None:
+    def test_what_control_decided_is_counted_once(self, writer: Writer, queries: Queries) -> None:
         before = queries.counts()
         name = fresh("alert")
         alert = AlertRow(
@@ -408,12 +429,47 @@ class StoreContract:
         )
         resolved = dataclasses.replace(alert, seq=2, event="resolved", state="resolved")
         event = BreakerEventRow(breaker_id=name, seq=1, at=START_NS, event="tripped", state="open")
+        entry = audit_entry(name)
         for _ in range(2):
             writer.insert_alerts([alert, resolved], fresh("token"))
             writer.insert_breaker_events([event], fresh("token"))
+            writer.insert_audit([entry], fresh("token"))
         after = queries.counts()
         assert after["alerts"] - before["alerts"] == 1
         assert after["breaker_events"] - before["breaker_events"] == 1
+        assert after["audit"] - before["audit"] == 1
+
+    def test_the_audit_comes_back_as_it_was_chained(self, writer: Writer, store: StoreClient) -> None:
+        first = audit_entry(fresh("breaker"))
+        second = audit_entry(first.subject, seq=2, previous=first.hash)
+        token = fresh("token")
+        for _ in range(2):
+            writer.insert_audit([first, second], token)
+        rows = store.rows(
+            "SELECT seq, toUnixTimestamp64Nano(at), actor_type, actor_id, verb, subject, reason, payload,"
+            " previous, hash, lower(hex(SHA256(concat(previous, '\n', payload)))) FROM audit"
+            " WHERE subject = {subject:String} ORDER BY seq",
+            {"subject": first.subject},
+        )
+        assert rows == [(*dataclasses.astuple(entry), entry.hash) for entry in (first, second)]
+        writer.insert_audit([dataclasses.replace(second, hash="f" * 64)], fresh("token"))
+        assert store.rows(
+            "SELECT count() FROM audit FINAL WHERE subject = {subject:String}", {"subject": first.subject}
+        ) == [(3,)], "an entry in the place of another one does not replace it"
+
+    def test_the_documented_query_finds_where_the_audit_is_broken(
+        self, writer: Writer, store: StoreClient
+    ) -> None:
+        first = audit_entry(fresh("breaker"))
+        second = audit_entry(first.subject, seq=2, previous=first.hash)
+        third = audit_entry(first.subject, seq=3, previous=second.hash)
+        writer.insert_audit([first, second, third], fresh("token"))
+        sql = AUDIT_QUERY.search(SCHEMA_PAGE.read_text(encoding="utf-8"))
+        assert sql is not None
+        ours = sql[0].replace("audit FINAL", "audit FINAL WHERE subject = {subject:String}")
+        assert store.rows(ours, {"subject": first.subject}) == []
+        writer.insert_audit([dataclasses.replace(second, seq=4, payload="{}")], fresh("token"))
+        assert store.rows(ours, {"subject": first.subject}) == [(4, False, False)]
 
     def test_existing_spans_are_told_from_others(self, writer: Writer, queries: Queries) -> None:
         name = fresh("existing")
