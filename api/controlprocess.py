@@ -141,7 +141,8 @@ class ControlProcess:
             self._db.close()
             raise
         modes = Modes(self._db, holder, metrics, time.time_ns)
-        brakes = brakes_of(self._db, holder, SpoolNotes(options.spool_path).get, time.time_ns)
+        spool_notes = SpoolNotes(options.spool_path)
+        brakes = brakes_of(self._db, holder, spool_notes.get, time.time_ns, spool_notes.active_sessions)
         brakes.breakers.hooks.on_write = actions.on_write
         self._facts = SpoolFacts(options.spool_path)
         links = stop_links(options.alerts, options.control_path.parent)

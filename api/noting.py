@@ -1,4 +1,4 @@
-"""What the detection loop writes for control besides findings: facts, sessions' notes, services' pulse.
+"""What the detection loop writes for control besides findings: facts, notes, services' pulse, activity.
 
 All of it is in the spool (`control/facts.py` reads it). Facts and the notes of the sessions that a finding is
 about are written with the finding, everything else with the next checkpoint. A crash in between makes things
@@ -8,13 +8,14 @@ happen again: facts are kept once by their key, and notes know which step was th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
+from api.activity import ActiveSessions
 from api.judging import OnTrouble
 from collector.step import Json, StepEvent, StepSeen
-from control.facts import NOTES, PULSE
+from control.facts import ACTIVE, NOTES, PULSE
 from detectors.facts import Fact
 from detectors.notes_book import TOOLS, NotesBook
 from detectors.protocol import Finding
@@ -40,6 +41,7 @@ class Noter:
         self._on_trouble = on_trouble
         self._facts: list[FactRow] = []
         self._pulse = Recent[str, int](SERVICES_KEPT)
+        self._active = ActiveSessions()
         self._heard = False
 
     def __len__(self) -> int:
@@ -50,6 +52,7 @@ class Noter:
         if isinstance(event, StepSeen):
             self._pulse.put(event.step.service, received_ns)
             self._heard = True
+        self._active.take(event, received_ns)
         try:
             facts = self._book.apply(event)
             if facts:
@@ -91,6 +94,7 @@ class Noter:
         if self._heard:
             self._heard = False
             packed |= self._packed_pulse()
+            packed[ACTIVE] = self._pack(orjson.dumps(self._active.state()))
         return packed
 
     def restore(self, states: Mapping[str, Json]) -> dict[str, Exception]:
@@ -98,7 +102,7 @@ class Noter:
         told = {
             TOOLS if key == FACTS else key.removeprefix(NOTES): state
             for key, state in states.items()
-            if key != PULSE
+            if key not in (PULSE, ACTIVE)
         }
         left = {_key(key): why for key, why in self._book.restore(told).items()}
         try:
@@ -107,7 +111,25 @@ class Noter:
                 self._pulse.put(str(service), int(at_ns))
         except (TypeError, ValueError) as error:
             left[PULSE] = error
+        try:
+            self._restore_active(states)
+        except (TypeError, ValueError, KeyError) as error:
+            left[ACTIVE] = error
         return left
+
+    def _restore_active(self, states: Mapping[str, Json]) -> None:
+        active: Any = states.get(ACTIVE)
+        if active is None:
+            return
+        noted = ((key, state) for key, state in states.items() if key.startswith(NOTES))
+        self._active.restore(
+            int(active["at_ns"]),
+            [
+                (key.removeprefix(NOTES), last_ns)
+                for key, state in noted
+                if isinstance(state, dict) and isinstance(last_ns := state.get("last_ns"), int)
+            ],
+        )
 
     def _packed_pulse(self) -> dict[str, bytes | None]:
         try:
@@ -130,7 +152,7 @@ class Noter:
 
 def is_noted(key: str) -> bool:
     """Whether a key of the table `state` is one that a `Noter` writes."""
-    return key.startswith(NOTES) or key in (PULSE, FACTS)
+    return key.startswith(NOTES) or key in (PULSE, ACTIVE, FACTS)
 
 
 def _key(key: str) -> str:

@@ -38,10 +38,14 @@ def brakes_of(
     policies: PolicyHolder,
     notes: Callable[[str], Notes | None],
     now_ns: Callable[[], int],
+    active_sessions: Callable[[int], int | None] = lambda _: None,
 ) -> Brakes:
-    """Put the parts together under the policy in force, whichever that is at each moment."""
+    """Put the parts together under the policy in force, whichever that is at each moment.
+
+    `active_sessions` tells how many sessions had a step lately as of a moment (unix ns), None: not known.
+    """
     index = BreakerIndex(settings=policies.current.breakers)
-    breakers = Breakers(db, index, now_ns, notes=notes)
+    breakers = Breakers(db, index, now_ns, notes=notes, active_sessions=lambda: active_sessions(now_ns()))
     budgets = Budgets(db, now_ns, lambda: policies.current.budgets)
     dead_calls = DeadCalls()
     thresholds = Thresholds(breakers, lambda: policies.current.thresholds, now_ns)

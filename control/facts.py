@@ -4,7 +4,7 @@ All of it is in `spool.db`, which control only reads. The table `facts(seq INTEG
 key TEXT UNIQUE, kind, session_id, payload, created_ns)` is written with findings and at checkpoints; `key`
 keeps what happens again after a crash from being a second fact. Notes are in the table `state` under
 `notes:<session>`, JSON, compressed where that is worth its while; `pulse` there says when each service was
-heard last.
+heard last, `active` how many sessions had a step lately.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 import zstandard
 
+from control.breakers.blast import ACTIVE_S
+from control.breakers.timing import NS
 from control.db import ControlDb, Transaction, get_cursor, get_cursor_source, set_cursor
 from detectors.notes import MalformedNotes, Notes, from_json
 
@@ -31,6 +33,7 @@ _log = logging.getLogger(__name__)
 CURSOR: Final = "facts"
 NOTES: Final = "notes:"
 PULSE: Final = "pulse"
+ACTIVE: Final = "active"
 _NOT_YET: Final = ("no such table", "no such column")  # a spool of a version that had no facts
 _MAX_NOTES: Final = 16 * 1024 * 1024
 
@@ -205,6 +208,22 @@ class SpoolNotes:
         except (ValueError, TypeError, AttributeError, zstandard.ZstdError) as error:
             _log.warning("the pulse cannot be read: %s", error)
             return {}
+
+    def active_sessions(self, now_ns: int) -> int | None:
+        """How many sessions had a step within `ACTIVE_S`; None when that is not known.
+
+        As of the last checkpoint at which anything was new; nobody is active when that is longer ago.
+        """
+        payload = self._value(ACTIVE)
+        if payload is None:
+            return None
+        try:
+            told = orjson.loads(unpacked(payload))
+            at_ns, sessions = int(told["at_ns"]), int(told["sessions"])
+        except (ValueError, TypeError, KeyError, zstandard.ZstdError) as error:
+            _log.warning("the number of active sessions cannot be read: %s", error)
+            return None
+        return sessions if now_ns - at_ns <= ACTIVE_S * NS else 0
 
     def _value(self, key: str) -> bytes | None:
         reader = _SpoolReader(self._path)

@@ -59,8 +59,8 @@ _TRIPS: Final = """
 class Breakers:
     """Changes breakers: each change and its event in one transaction, then in the index.
 
-    `notes` gives what is known of a session. `active_sessions` returns how many sessions are active, None
-    when that is not known; by default those count that ask.
+    `notes` gives what is known of a session. `active_sessions` returns how many sessions had a step lately,
+    None when that is not known; those that ask are counted here, and the greater number holds.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Breakers:
         *,
         notes: Callable[[str], Notes | None] = lambda _: None,
         hooks: Hooks | None = None,
-        active_sessions: Callable[[], int | None] | None = None,
+        active_sessions: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._db = db
         self._now_ns = now_ns
         self._notes = notes
         self._activity = Activity()
-        self._active_sessions = active_sessions or self._activity.count
+        self._traced_sessions = active_sessions
         self.index = index
         self.hooks = hooks or Hooks()
         self.watches = Watches(db, self.hooks, notes, now_ns, lambda: index.settings)
@@ -220,6 +220,10 @@ class Breakers:
                         self._is_due(tx, breaker, now)
         if self.index.any_half_open:
             self.probes.expire()
+
+    def _active_sessions(self) -> int | None:
+        known = [n for n in (self._activity.count(), self._traced_sessions()) if n is not None]
+        return max(known, default=None)
 
     def _open(
         self, tx: Transaction, event: Event, trip: Trip, known: Breaker | None, cause: Callable[[], Cause]

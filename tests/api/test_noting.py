@@ -138,6 +138,16 @@ def test_services_have_a_pulse(tmp_path: Path) -> None:
     assert before <= heard <= time.time_ns()
 
 
+def test_active_sessions_are_counted_over_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "spool.db"
+    for sessions, active in ((("a", "b", "a"), 2), (("b", "c"), 3)):
+        life = Life(path, interval=0.05)
+        for session in sessions:
+            life.send(session, range(active, active + 1))
+        life.end()
+        assert SpoolNotes(path).active_sessions(time.time_ns()) == active
+
+
 def test_a_spool_from_before_facts_gets_their_table(tmp_path: Path) -> None:
     path = tmp_path / "spool.db"
     Life(path, interval=0.05).end()

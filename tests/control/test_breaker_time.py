@@ -342,6 +342,20 @@ def test_sessions_that_ask_are_active_for_ten_minutes(tmp_path: Path) -> None:
     world.db.close()
 
 
+@pytest.mark.parametrize(
+    ("asking", "traced", "count"),
+    [(0, None, None), (0, 7, 7), (3, None, 3), (3, 7, 7), (7, 3, 7), (3, 0, 3)],
+)
+def test_sessions_are_known_from_checks_and_from_traces(
+    world: World, asking: int, traced: int | None, count: int | None
+) -> None:
+    world.active = traced
+    for number in range(asking):
+        world.ask(session=f"s{number}")
+    world.wait(1)
+    assert world.breakers._active_sessions() == count
+
+
 def test_a_whole_tenant_or_an_empty_part_is_never_tripped_automatically(world: World) -> None:
     assert world.trip(Scope()) is None
     assert world.trip(Scope(service="")) is None

@@ -174,6 +174,9 @@ def test_notes_that_cannot_be_read_are_none(path: Path, tmp_path: Path) -> None:
     put(path, "pulse", b"[1]")
     notes = SpoolNotes(path)
     assert (notes.get("s"), notes.get("t"), notes.pulse()) == (None, None, {})
+    for active in (b"[1]", b"{}", b'{"at_ns": 1}', b'{"at_ns": "x", "sessions": 1}', b"no"):
+        put(path, "active", active)
+        assert notes.active_sessions(1) is None
     assert SpoolNotes(tmp_path / "nowhere.db").get("s") is None
 
 
@@ -182,3 +185,11 @@ def test_the_pulse_is_by_service(path: Path) -> None:
     assert SpoolNotes(path).pulse() == {}
     put(path, "pulse", b'{"shop": 12, "": 13}')
     assert SpoolNotes(path).pulse() == {"shop": 12, "": 13}
+
+
+def test_active_sessions_are_those_of_the_last_ten_minutes(path: Path) -> None:
+    notes = SpoolNotes(path)
+    assert notes.active_sessions(0) is None
+    Spool(path)
+    put(path, "active", b'{"at_ns": 1000000000, "sessions": 12}')
+    assert [notes.active_sessions(now * 10**9) for now in (1, 601, 602, 10_000)] == [12, 12, 0, 0]
