@@ -75,9 +75,19 @@ class Transaction:
         self._after_commit.append(action)
 
     def committed(self) -> None:
-        """Run what waited for the commit, in order."""
+        """Run what waited for the commit, in order.
+
+        One that fails keeps no other from running: each brings a copy in memory up to what is on disk.
+        The first error is raised at the end.
+        """
+        first: Exception | None = None
         for action in self._after_commit:
-            action()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001 - raised below
+                first = first or error
+        if first is not None:
+            raise first
 
 
 class ControlDb:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from control.actor import EXPIRY, Actor
-from control.breakers import byhand, changing, leases, store
+from control.breakers import byhand, capping, changing, leases, store
 from control.breakers.blast import Activity, too_much
 from control.breakers.cause import Cause
 from control.breakers.changes import KEPT, Change
@@ -82,7 +82,7 @@ class Breakers:
         self.hooks = hooks or Hooks()
         self.watches = Watches(db, self.hooks, notes, now_ns, lambda: index.settings)
         self._writer = Writer(index, self.hooks, self.watches, now_ns)
-        self._escalation = Escalation(db, self._writer, self.watches)
+        self._escalation = Escalation(db, self._writer, self.watches, self._active_sessions)
         self.probes = Probes(db, self._writer)
         index.clock(now_ns)
         self._load()
@@ -231,38 +231,14 @@ class Breakers:
         now, settings = self._now_ns(), self.index.settings
         before = known or changing.blank(trip.scope, now)
         if event is Event.TRIP:
-            capped = too_much(tx, trip.scope, now, settings, self._active_sessions())
-            if capped is not None:
-                return self._capped(tx, trip, known, before, capped)
+            why = too_much(tx, trip.scope, now, settings, self._active_sessions())
+            if why is not None:
+                return capping.capped(self._writer, tx, trip, known, why)
         if before.state is State.HALF_OPEN:
             leases.void(tx, before.id, now)
         after = changing.opened(before, event, trip=trip, cause=cause(), now_ns=now, settings=settings)
         written = self._writer.write(tx, event, known, after)
         return self._latched(tx, written) if event is Event.TRIP else written
-
-    def _capped(
-        self, tx: Transaction, trip: Trip, known: Breaker | None, before: Breaker, why: str
-    ) -> Breaker | None:
-        if (before.state, Event.SHADOW_TRIP) not in TRANSITIONS:
-            return None
-        cause = Cause(
-            reason=changing.BLAST_RADIUS,
-            message_for_model="",
-            message_for_human=f"Not opened: {why}",
-            session_id=trip.scope.session or "",
-        )
-        shadow = replace(trip, shadow=True)
-        after = changing.opened(
-            before,
-            Event.SHADOW_TRIP,
-            trip=shadow,
-            cause=cause,
-            now_ns=self._now_ns(),
-            settings=self.index.settings,
-        )
-        written = self._writer.write(tx, Event.SHADOW_TRIP, known, replace(after, note=why))
-        tell(tx, self.hooks.on_capped, written)
-        return written
 
     def _latched(self, tx: Transaction, breaker: Breaker) -> Breaker:
         settings, now = self.index.settings, self._now_ns()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from control.action import Action
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 _NS: Final = 1_000_000_000
 _SESSIONS_KEPT: Final = 10_000
 """Sessions whose ignored refusals of one wide breaker are counted; the first ones go first."""
+_SEEN_KEPT: Final = 100_000
+"""Sessions that asked, kept until the next turn takes them: a turn that does not come costs no more."""
+IGNORED_GAP_S: Final = 300.0
+"""Who heeds a wide breaker for so long, and then meets it again, has not ignored it: it counts anew.
+
+An agent that does ignore it comes back after a model call, seconds later; a wide breaker may be open for an
+hour, or for days when a person holds it, and long conversations must not be halted for each new question.
+"""
 
 
 class BreakerIndex:
@@ -54,7 +63,9 @@ class BreakerIndex:
         self._written: dict[str, int] = {}
         self._leased: dict[str, int] = {}
         self.dead_calls: DeadCalls | None = None
-        self._ignored: dict[str, dict[str, int]] = {}
+        self._ignored: dict[str, dict[str, tuple[int, int]]] = {}
+        self.sparing = False
+        """Too much was stopped by itself: who ignores a wide breaker is refused, and not halted, for now."""
         self._by_id: dict[str, Breaker] = {}
         self._timed: dict[str, int] = {}
         self._half_open: set[str] = set()
@@ -216,7 +227,8 @@ class BreakerIndex:
             breaker = self.by_id(breaker_id)
             if breaker is None or not breaker.state.refuses or breaker.action is Action.HALT:
                 continue
-            for session, refused in sessions.copy().items():
+            for session in sessions.copy():
+                refused = self._ignored_by(breaker_id, session)
                 if strength_after(breaker.action, refused, self.settings) is Action.HALT:
                     found.append((breaker, session))
         return found
@@ -243,18 +255,29 @@ class BreakerIndex:
             self._leased.pop(breaker.id, None)
 
     def _outcome(self, asked: Asked) -> Outcome:
-        if asked.session is not None:
+        if asked.session is not None and len(self._seen) < _SEEN_KEPT:
             self._seen[asked.session] = None
         covering = self._shapes.covering(asked)
         if not covering:
             return NOTHING
+        if any(b.state is State.FORCED_CLOSED for b in covering):
+            now = self._now_ns()
+            covering = [held for held in (_as_of(b, now) for b in covering) if held is not None]
         return decide(covering, lambda breaker: self._strength_for(breaker, asked.session))
 
     def _strength_for(self, breaker: Breaker, session: str | None) -> Action:
         if breaker.scope.of_one_run or session is None:
             return self.strength(breaker)
-        refused = self._ignored.get(breaker.id, {}).get(session, 0)
-        return strength_after(breaker.action, refused, self.settings)
+        refused = self._ignored_by(breaker.id, session)
+        strength = strength_after(breaker.action, refused, self.settings)
+        if self.sparing and strength is Action.HALT:
+            return max(Action.DENY, breaker.action, key=lambda action: action.rank)
+        return strength
+
+    def _ignored_by(self, breaker_id: str, session: str) -> int:
+        """Return how many refusals of a wide breaker a session has ignored, none of them long ago."""
+        refused, last = self._ignored.get(breaker_id, {}).get(session, (0, 0))
+        return refused if self._now_ns() - last <= IGNORED_GAP_S * _NS else 0
 
     def _count(self, breaker: Breaker, session: str | None, count: int) -> None:
         self._denied[breaker.id] = self._denied.get(breaker.id, 0) + count
@@ -262,7 +285,8 @@ class BreakerIndex:
             sessions = self._ignored.setdefault(breaker.id, {})
             if session not in sessions and len(sessions) >= _SESSIONS_KEPT:
                 sessions.pop(next(iter(sessions)), None)
-            sessions[session] = sessions.get(session, 0) + count
+            refused = self._ignored_by(breaker.id, session) + count
+            sessions[session] = (refused, self._now_ns())
 
     def _unrefused(self, asked: Asked, outcome: Outcome) -> Verdict:
         if outcome.half_open:
@@ -301,11 +325,20 @@ class BreakerIndex:
             TTL_MS[decision],
             strength=strength,
             reason=breaker.reason,
-            retry_after_s=self._retry_after(breaker),
+            retry_after_s=None if strength is Action.HALT else self._retry_after(breaker),
             quarantine=breaker.quarantine,
         )
 
     def _retry_after(self, breaker: Breaker) -> float | None:
-        if breaker.until is None or breaker.action is Action.HALT:
+        if breaker.until is None:
             return None
         return max(0.0, round((breaker.until - self._now_ns()) / _NS, 3))
+
+
+def _as_of(breaker: Breaker, now_ns: int) -> Breaker | None:
+    """See a breaker without a hold whose time is over: until its end is written it lets nothing through."""
+    if breaker.state is not State.FORCED_CLOSED or breaker.until is None or breaker.until > now_ns:
+        return breaker
+    if breaker.resumes is not State.OPEN:
+        return None
+    return replace(breaker, state=State.OPEN, action=breaker.resumes_action or breaker.action)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from control.action import Action
+from control.breakers.index import IGNORED_GAP_S
 from control.breakers.settings import BreakerSettings
 from control.breakers.states import Event, State
 from control.breakers.strength import strength_after
@@ -161,3 +162,46 @@ def test_refusals_of_an_earlier_opening_are_forgotten(world: World) -> None:
     world.clock.advance(1)
     world.tripped(WIDE)
     assert strengths(world, 3) == [D] * 3
+
+
+def test_refusals_far_apart_do_not_ignore_a_wide_breaker(world: World) -> None:
+    """A long conversation meets a tool that a person holds open once a question, and obeys each time."""
+    world.act(Event.FORCE_OPEN, WIDE)
+    for _ in range(12):
+        world.clock.advance(IGNORED_GAP_S + 1)
+        assert world.check().strength is D
+        assert world.breakers.settle() == []
+    assert strengths(world, 3) == [D, D, H], "but one that comes back at once is"
+
+
+def test_ignored_refusals_halt_no_more_sessions_than_may_be_stopped_at_once(world: World) -> None:
+    world.active = 20
+    opened = world.tripped(WIDE)
+    calls = [Asked(service="shop", session=f"s{n}", tool="fetch_page") for n in range(12)]
+    for asked in calls:
+        strengths(world, 4, asked)
+        world.breakers.settle()
+    halted = [b for b in world.breakers.index.open_breakers() if b.action is H]
+    assert len(halted) == world.settings.blast_min
+    told = [what for what in world.said if what[0] == "capped"]
+    assert len(told) == len(calls) - len(halted), "each is told of once"
+    last = world.check(calls[-1])
+    assert (last.decision, last.strength, last.breaker_id) == (Decision.DENY, D, opened.id)
+    world.active = 1000
+    assert len(world.breakers.settle()) == len(calls) - len(halted), "it is halted when that may be done"
+    assert world.check(calls[-1]).decision is Decision.HALT
+
+
+def test_what_a_person_made_a_shadow_is_not_opened_by_ignored_refusals(world: World) -> None:
+    world.act(Event.SHADOW, SESSION)
+    world.tripped(WIDE)
+    strengths(world, 4)
+    world.breakers.settle()
+    assert world.stored(SESSION).state is State.SHADOW
+
+
+def test_a_halt_never_says_when_to_ask_again(world: World) -> None:
+    world.tripped(WIDE)
+    verdicts = [world.check() for _ in range(4)]
+    assert verdicts[0].retry_after_s is not None
+    assert (verdicts[3].decision, verdicts[3].retry_after_s) == (Decision.HALT, None)

@@ -92,6 +92,20 @@ def test_forced_closed_needs_an_end_and_is_shown_while_it_helps(world: World) ->
     assert world.ask(session="session-2") is Decision.DENY, "an exception of one session"
 
 
+def test_an_exception_ends_at_its_end_although_nobody_can_write_that_down(world: World) -> None:
+    """The control loop may be held up by a full disk: what was let through for a minute is not for ever."""
+    own = Scope(session="another")
+    world.tripped(WIDE)
+    world.act(Event.FORCE_CLOSE, Scope(service="shop", session="session-1", tool="fetch_page"), ttl_s=60)
+    world.tripped(own, Action.HALT)
+    world.act(Event.FORCE_CLOSE, own, ttl_s=60)
+    assert world.ask() is Decision.ALLOW
+    assert world.ask(tool=None, session="another") is Decision.ALLOW
+    world.clock.advance(60)
+    assert world.ask() is Decision.DENY
+    assert world.ask(tool=None, session="another") is Decision.HALT, "it was open before the hold"
+
+
 def test_what_was_open_before_a_hold_is_open_after_it(world: World) -> None:
     world.tripped(SESSION, Action.HALT)
     message = world.check().message

@@ -92,5 +92,25 @@ def test_what_runs_after_a_commit_sees_it(db: ControlDb) -> None:
     assert seen == [3]
 
 
+def test_one_that_fails_after_a_commit_keeps_no_other_from_running(db: ControlDb) -> None:
+    ran: list[str] = []
+
+    def fails() -> None:
+        raise RuntimeError("no")
+
+    def write() -> None:
+        with db.transaction() as tx:
+            set_cursor(tx, "reader", 7)
+            tx.after_commit(lambda: ran.append("before"))
+            tx.after_commit(fails)
+            tx.after_commit(lambda: ran.append("after"))
+
+    with pytest.raises(RuntimeError):
+        write()
+    assert ran == ["before", "after"]
+    with db.reading() as connection:
+        assert get_cursor(connection, "reader") == 7, "it is on disk"
+
+
 def test_the_files_are_for_their_owner_only(db: ControlDb) -> None:
     assert [p.name for p in db.path.parent.iterdir() if p.stat().st_mode & 0o077] == []
