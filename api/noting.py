@@ -43,13 +43,15 @@ class Noter:
         self._pulse = Recent[str, int](SERVICES_KEPT)
         self._active = ActiveSessions()
         self._heard = False
+        self._last = ("", 0)
 
     def __len__(self) -> int:
         return len(self._facts)
 
     def take(self, event: StepEvent, received_ns: int) -> None:
         """Take one event in."""
-        if isinstance(event, StepSeen):
+        if isinstance(event, StepSeen) and (event.step.service, received_ns) != self._last:
+            self._last = event.step.service, received_ns
             self._pulse.put(event.step.service, received_ns)
             self._heard = True
         self._active.take(event, received_ns)

@@ -21,7 +21,7 @@ MAX_EVIDENCE: Final = 4096  # bytes as JSON
 _NAMES: Final = ("kind", "session_id", "run_id", "service", "agent", "tool", "detector")
 _IDS: Final = ("id", "trace_id", "span_id", "first_span_id", "step_id")
 _NUMBERS: Final = ("started_at", "detected_at", "occurrences", "revision")
-_FIRST_KEPT: Final = ("missing", "shadow", "rule", "count", "threshold")
+_FIRST_KEPT: Final = ("missing", "shadow", "rule", "count", "threshold", "signature")
 _UNKNOWN_SESSION: Final = "process:"
 
 

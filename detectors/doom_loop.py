@@ -70,7 +70,7 @@ from detectors.result_text import is_pending, is_transient
 from detectors.role import Role
 from detectors.rows import Row
 from detectors.scope import Recent
-from detectors.signature import Names, call_of, hash64, identifiers
+from detectors.signature import Names, call_of, hash64, identifiers, named
 from detectors.streaks import SPANS_KEPT, Mark, Reported, Spent, Streak
 from detectors.tool_role import takes_program
 from detectors.tuning import Tuned
@@ -564,6 +564,7 @@ class DoomLoop:
             "period": 1,
             "other_calls_between": streak.foreign,
             "call": f"{now.call.signature:016x}",
+            **named(now.call),
             "information": f"{streak.information:016x}",
             "span_ids": list(streak.spans),
         }
@@ -781,6 +782,7 @@ class DoomLoop:
             "count": row.count,
             "threshold": confirm if row.count >= confirm else limit,
             "call": f"{now.call.signature:016x}",
+            **named(now.call),
             "information": f"{now.information:016x}",
             "span_ids": list(row.spans),
         }

@@ -41,7 +41,7 @@ from detectors.errors import ErrorClass
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.scope import Recent
 from detectors.side_effects import Effect, Level, effect_of, idempotency_key, undoes
-from detectors.signature import hash64
+from detectors.signature import hash64, named
 from detectors.streaks import Mark
 from detectors.tuning import Tuned
 
@@ -213,7 +213,7 @@ class DuplicateSideEffect:
         done.count += 1
         done.standing = True
         self._remember(done, step)
-        return [self._finding(step, done, effect, rule, config)] if before else ()
+        return [self._finding(reading, done, effect, rule, config)] if before else ()
 
     def _is_safe(self, done: _Done, step: Step) -> bool:
         """Whether the tool made the repeat harmless: by its key, or because it says so."""
@@ -233,8 +233,9 @@ class DuplicateSideEffect:
             del done.spans[_SPANS_KEPT // 2]
 
     def _finding(
-        self, step: Step, done: _Done, effect: Effect, rule: str, config: DuplicateSideEffectConfig
+        self, reading: Reading, done: _Done, effect: Effect, rule: str, config: DuplicateSideEffectConfig
     ) -> Finding:
+        step = reading.step
         done.revision += 1
         severity = _severity(effect, rule, done.count, config)
         missing: list[Json] = []
@@ -272,6 +273,7 @@ class DuplicateSideEffect:
                 "threshold": threshold,
                 "level": effect.level.value,
                 "level_source": effect.source,
+                **named(reading.call),
                 "undone": done.undone,
                 "attempts_of_unknown_effect": done.uncertain,
                 "span_ids": list(done.spans),

@@ -24,6 +24,7 @@ from detectors.errors import Nature
 from detectors.evidence import NO_ARGUMENTS
 from detectors.protocol import Finding, Severity, finding_id
 from detectors.scope import Recent
+from detectors.signature import named
 from detectors.streaks import Mark, Reported, Spent
 from detectors.tuning import Tuned
 
@@ -225,6 +226,7 @@ class KnownDeadCall:
             "threshold": config.alarm if rank else config.note,
             "missing": missing,
             "call": f"{reading.call.signature:016x}",
+            **named(reading.call),
             "signature": f"{reading.call.signature:016x}" if reading.call.known else None,
             "error_class": verdict.error_class.value,
             "nature": verdict.nature.value,

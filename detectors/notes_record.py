@@ -237,7 +237,8 @@ class Record:
             self.start = _mark(step, "start", self.calls, "")
         if step.start_ns > self.ended_ns:
             self.ended_ns = 0
-        self.run_id = step.run_id or self.run_id
+        if step.run_id:
+            self.run_id = step.run_id
         if step.agent != self.agent and step.agent and step.agent not in self.agents:
             _add(self.agents, step.agent, _FEW)
             self.agent = self.agent or step.agent

@@ -31,7 +31,11 @@ class Spending:
 
     def call(self, at_ns: int) -> None:
         """Count a tool call that ended at `at_ns`."""
-        self._minute(at_ns)[1] += 1
+        minutes = self.minutes
+        if minutes and at_ns < minutes[-1][0] + _MINUTE_NS:  # nearly always
+            minutes[-1][1] += 1
+        else:
+            self._minute(at_ns)[1] += 1
 
     def model_call(self, step: Step) -> None:
         """Add what a model call used."""

@@ -82,6 +82,17 @@ class Call:
     noop: bool = False
 
 
+def named(call: Call) -> dict[str, Json]:
+    """What a finding about one call says of who it is, for whoever compares or stops such calls.
+
+    `signature` is 16 hex digits; nothing when the arguments were not recorded.
+
+    >>> named(Call(255)), named(Call(255, known=False))
+    ({'signature': '00000000000000ff'}, {})
+    """
+    return {"signature": f"{call.signature:016x}"} if call.known else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """Names of arguments to drop for one tool, normalised.
