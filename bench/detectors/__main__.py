@@ -19,11 +19,15 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import orjson
+
 from api.fitting import FitProcess
 from api.garbage import look_for_garbage_rarely
-from collector.step import Json, Kind, Outcome, Step, Usage
+from collector.step import Json, Kind, Outcome, Step, StepSeen, Usage
 from detectors.catalog import BUILT_IN, build
 from detectors.engine import DetectorFactory, Engine
+from detectors.notes_book import NotesBook
+from detectors.reading import Lens, Reading
 from detectors.result_baseline import ResultBaseline
 from detectors.signature import call_of, information
 from detectors.tool_role import role_of
@@ -139,6 +143,41 @@ def measure_engine(count: int) -> None:
     fitter.close()
 
 
+def measure_notes(count: int) -> None:
+    """CPU of noting sessions and facts once detectors have read the steps, and of a checkpoint."""
+    look_for_garbage_rarely()
+    engine = Engine(build(kinds=BUILT_IN))
+    shared = _Read(engine)
+    made = list(steps(count, 200, prose))
+    for step in made:
+        engine.observe(step)
+        shared.readings.append(engine.lens.read(step))
+    book = NotesBook(lens=shared)
+    begin = time.process_time()
+    for step in made:
+        book.apply(StepSeen(step))
+    took = time.process_time() - begin
+    print(f"notes and facts, read through the detectors' lens: {took / count * 1e6:.1f} µs a step")
+    begin = time.process_time()
+    pieces = [orjson.dumps(state) for state in book.changed().values()]
+    took = time.process_time() - begin
+    size = statistics.mean(map(len, pieces))
+    print(f"a session's notes at a checkpoint: {took / len(pieces) * 1e6:.0f} µs, {size:.0f} bytes of JSON")
+
+
+class _Read(Lens):
+    """A lens that gives what was read before, in order."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.lens.policy)
+        self.readings: list[Reading] = []
+        self._at = itertools.count()
+
+    def read(self, step: Step) -> Reading:
+        del step
+        return self.readings[next(self._at)]
+
+
 def measure_parts(count: int) -> None:
     """CPU of the parts of a judgement."""
     arguments: Json = {"path": "src/module.py", "limit": 40}
@@ -191,6 +230,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     options = parser.parse_args()
     measure_engine(options.steps)
+    measure_notes(options.steps)
     measure_parts(options.steps)
     measure_memory(sessions=20)
 
