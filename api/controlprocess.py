@@ -164,7 +164,8 @@ class ControlProcess:
             self._db, time.time_ns, lambda status: metrics.refused_requests.labels(str(status)).inc()
         )
         self._token_use = TokenUse(tokens)
-        facts = FactsDuty(self._db, self._facts, (*brakes.takers, control.desk.take_fact), metrics)
+        takers = (*brakes.takers, control.desk.take_fact)
+        facts = FactsDuty(self._db, self._facts, takers, metrics, recall=brakes.recall)
         notes_of = SpoolNotes(options.spool_path).get
         reports = HandoffDuty(self._db, Reports(self._db, notes_of, time.time_ns), time.time_ns)
         duties: tuple[Duty, ...] = (

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from control.db import ControlDb
-    from control.facts import Taker
+    from control.facts import SpoolFacts, Taker
     from control.policy import PolicyHolder
     from detectors.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brakes:
-    """The parts. `takers` learn from facts, in this order; `turn` is a duty of the control loop."""
+    """The parts. `takers` learn from facts, in this order; `turn` is a duty of the control loop.
+
+    `recall` learns anew, after a restart, what was only kept in memory (`FactsDuty`).
+    """
 
     breakers: Breakers
     budgets: Budgets
@@ -31,6 +34,7 @@ class Brakes:
     thresholds: Thresholds
     turn: BreakerTurn
     takers: tuple[Taker, ...]
+    recall: Callable[[SpoolFacts, int], None]
 
 
 def brakes_of(
@@ -63,4 +67,5 @@ def brakes_of(
             budgets=budgets,
         ),
         takers=(breakers.probes.take, thresholds.take, dead_calls.take),
+        recall=lambda source, upto: dead_calls.recall(source, upto, now_ns()),
     )

@@ -1,7 +1,7 @@
 """Calls that are known to be dead: each failed for good, and nothing effective has changed since.
 
-In memory only: after a restart a dead call is let through once, fails, and is known again. Fed from facts
-(`failed`, `changed`, `ended`).
+In memory, fed from facts (`failed`, `changed`, `ended`); after a restart those of the last hour are recalled.
+A call that has been dead for longer is let through once then, fails, and is known again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from control.guidance import known_dead
 
 if TYPE_CHECKING:
     from control.db import Transaction
-    from control.facts import Fact
+    from control.facts import Fact, SpoolFacts
     from control.scope import Asked
 
 REASON: Final = "known_dead_call"
+RECALLED_NS: Final = 3600 * 10**9
+RECALLED: Final = 50_000
+"""So many facts at most are looked through after a restart: 0.7 s."""
 _SESSIONS_KEPT: Final = 10_000
 _CALLS_KEPT: Final = 64
 _MAY_PASS: Final = frozenset({"", "transient", "unknown"})
@@ -52,6 +55,14 @@ class DeadCalls:
             self._failed(fact)
         elif fact.kind in ("changed", "ended"):
             self._sessions.pop(fact.session_id, None)
+
+    def recall(self, source: SpoolFacts, upto: int, now_ns: int) -> None:
+        """Learn anew, after a restart, from the facts of the last hour up to the one that was taken last.
+
+        Raises `sqlite3.Error` when they cannot be read now.
+        """
+        for fact in source.recent(upto, now_ns - RECALLED_NS, RECALLED):
+            self.take(None, fact)
 
     def has(self, session: str | None) -> bool:
         """Whether any call of a session is known to be dead."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -149,10 +149,23 @@ class SpoolFacts:
             rows = []
         if not rows:
             self._data_version, self._read_to = version, after
-        return [
-            Fact(seq, kind, session_id, orjson.loads(payload), created_ns)
-            for seq, kind, session_id, payload, created_ns in rows
-        ]
+        return [_fact(row) for row in rows]
+
+    def recent(self, upto: int, since_ns: int, limit: int) -> Iterator[Fact]:
+        """Yield the facts up to position `upto` that were written since a moment (unix ns), in order.
+
+        Only of the last `limit` positions, so that it costs a bounded time.
+        """
+        connection = self._reader.attached()
+        if connection is None:
+            return
+        rows = connection.execute(
+            "SELECT seq, kind, session_id, payload, created_ns FROM facts"
+            " WHERE seq > ? AND seq <= ? AND created_ns >= ? ORDER BY seq",
+            (upto - limit, upto, since_ns),
+        )
+        for row in rows:
+            yield _fact(row)
 
     def last_position(self) -> int | None:
         """Return the highest position that the spool ever gave to a fact, None when it cannot be told now."""
@@ -238,6 +251,9 @@ class FactsDuty:
 
     A taker that fails keeps neither the others nor later facts back: what it began with that fact is undone,
     it is logged and counted. A spool that is a new one is read from its beginning.
+
+    `recall` is called once, before the first facts are handed over, with the facts and the position up to
+    which they were taken before: for who keeps in memory what they said.
     """
 
     name: Final = "facts"
@@ -249,11 +265,13 @@ class FactsDuty:
         takers: Sequence[Taker],
         metrics: ControlMetrics | None = None,
         *,
+        recall: Callable[[SpoolFacts, int], None] | None = None,
         every_s: float = 0.0,
         limit: int = 512,
     ) -> None:
         self._db = db
         self._source = source
+        self._recall = recall
         self._takers = tuple(takers)
         self._metrics = metrics
         self._limit = limit
@@ -268,6 +286,8 @@ class FactsDuty:
         facts = self._source.poll(self._cursor, self._limit)
         if self._source.generation != self._checked_generation:
             facts = self._checked(facts)
+        if self._recall is not None and self._checked_generation:
+            self._call_to_mind(self._recall)
         if not facts:
             return
         with self._db.transaction() as tx:
@@ -275,6 +295,17 @@ class FactsDuty:
                 self._hand_over(tx, fact)
             set_cursor(tx, CURSOR, facts[-1].seq, self._spool)
         self._cursor = facts[-1].seq
+
+    def _call_to_mind(self, recall: Callable[[SpoolFacts, int], None]) -> None:
+        try:
+            recall(self._source, self._cursor)
+        except sqlite3.Error:
+            raise
+        except Exception:  # noqa: BLE001 - what was kept in memory must not keep new facts from being decided
+            _log.exception("facts of before the start cannot be recalled")
+            if self._metrics is not None:
+                self._metrics.malformed.inc()
+        self._recall = None
 
     def _hand_over(self, tx: Transaction, fact: Fact) -> None:
         for taker in self._takers:
@@ -301,6 +332,11 @@ class FactsDuty:
         _log.warning("the spool is a new one: its facts are at %d, we were at %d", last, self._cursor)
         self._cursor = 0
         return self._source.poll(0, self._limit)
+
+
+def _fact(row: tuple[int, str, str, str, int]) -> Fact:
+    seq, kind, session_id, payload, created_ns = row
+    return Fact(seq, kind, session_id, orjson.loads(payload), created_ns)
 
 
 def unpacked(value: bytes) -> bytes:

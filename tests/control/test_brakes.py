@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from control import dead_calls
 from control.action import Action
 from control.brakes import Brakes, brakes_of
 from control.breakers.settings import BreakerSettings
@@ -59,11 +60,15 @@ class Whole:
                 "CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB);"
                 "INSERT INTO state VALUES ('name', X'61');"
             )
-        self.db = ControlDb(folder / "control.db")
+        self.folder = folder
+        self.open()
+
+    def open(self) -> None:
+        self.db = ControlDb(self.folder / "control.db")
         self.policies = PolicyHolder(POLICY)
         self.brakes: Brakes = brakes_of(self.db, self.policies, SpoolNotes(self.spool).get, self.clock)
         self.facts = SpoolFacts(self.spool)
-        self.following = FactsDuty(self.db, self.facts, self.brakes.takers)
+        self.following = FactsDuty(self.db, self.facts, self.brakes.takers, recall=self.brakes.recall)
 
     def seen(self, kind: str, **payload: Any) -> None:  # noqa: ANN401 - JSON
         self.clock.advance(1)
@@ -87,6 +92,13 @@ class Whole:
     def check(self, asked: Asked = CALL) -> tuple[Decision, str | None]:
         verdict = self.brakes.breakers.index.check(asked)
         return verdict.decision, verdict.reason
+
+    def restart(self) -> None:
+        """Begin again over the same files, up to and with the first turns."""
+        self.close()
+        self.open()
+        self.following.turn()
+        self.turn()
 
     def close(self) -> None:
         self.facts.close()
@@ -132,6 +144,75 @@ def test_dead_calls_follow_the_policy_in_force(whole: Whole) -> None:
     assert whole.check() == (Decision.DENY, "known_dead_call")
     whole.seen("changed")
     assert whole.check() == (Decision.ALLOW, None)
+
+
+def test_dead_calls_are_known_after_a_restart_for_an_hour(whole: Whole) -> None:
+    whole.turn()
+    whole.seen("failed")
+    whole.seen("failed")
+    before = whole.brakes.dead_calls.get("session-1", SIGNATURE)
+    assert before is not None
+    for _ in range(2):
+        whole.restart()
+        assert whole.check() == (Decision.DENY, "known_dead_call")
+        assert whole.brakes.dead_calls.get("session-1", SIGNATURE) == before, "each failure counts once"
+    whole.clock.advance(3601)
+    whole.restart()
+    assert whole.check() == (Decision.ALLOW, None)
+
+
+@pytest.mark.parametrize("kind", ["changed", "ended"])
+def test_what_was_over_before_a_restart_is_over_after_it(whole: Whole, kind: str) -> None:
+    whole.turn()
+    whole.seen("failed")
+    whole.seen(kind)
+    whole.restart()
+    assert whole.check() == (Decision.ALLOW, None)
+
+
+def test_facts_that_nobody_took_before_a_restart_are_taken_once(whole: Whole) -> None:
+    whole.turn()
+    whole.seen("failed")
+    with closing(sqlite3.connect(whole.spool)) as connection, connection:
+        connection.execute(
+            "INSERT INTO facts (key, kind, session_id, payload, created_ns) "
+            "SELECT 'late', kind, session_id, payload, created_ns FROM facts"
+        )
+    whole.restart()
+    dead = whole.brakes.dead_calls.get("session-1", SIGNATURE)
+    assert dead is not None
+    assert dead.failures == 2
+
+
+def test_facts_of_a_spool_that_was_replaced_are_read_once(whole: Whole) -> None:
+    whole.turn()
+    whole.seen("failed")
+    with closing(sqlite3.connect(whole.spool)) as connection, connection:
+        connection.execute("UPDATE state SET value = X'62' WHERE key = 'name'")
+    whole.restart()
+    dead = whole.brakes.dead_calls.get("session-1", SIGNATURE)
+    assert dead is not None
+    assert dead.failures == 1
+
+
+def test_what_is_recalled_is_bounded(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_calls, "RECALLED", 3)
+    whole.turn()
+    for number in range(5):
+        whole.seen("failed", signature=f"{number:016x}")
+    whole.restart()
+    known = [whole.brakes.dead_calls.get("session-1", f"{number:016x}") is not None for number in range(5)]
+    assert known == [False, False, True, True, True]
+
+
+def test_facts_that_cannot_be_recalled_keep_no_others_back(whole: Whole) -> None:
+    whole.turn()
+    whole.seen("failed")
+    with closing(sqlite3.connect(whole.spool)) as connection, connection:
+        connection.execute("UPDATE facts SET payload = '[]'")
+    whole.restart()
+    whole.seen("failed")
+    assert whole.check() == (Decision.DENY, "known_dead_call")
 
 
 def test_a_reload_changes_how_breakers_behave(whole: Whole) -> None:
