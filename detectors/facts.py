@@ -38,7 +38,9 @@ ERROR_CHARS: Final = 200
 WITHIN_NS: Final = 7200 * 10**9
 """Longer than a breaker is open (`breaker.cap_open_s`, 1 hour), so that a probe after it is seen to work."""
 TOOLS_KEPT: Final = 1024
-SESSIONS_KEPT: Final = 1024  # names: of sessions, and of tools that failed in them
+SESSIONS_KEPT: Final = 1024
+TOOLS_OF_A_SESSION: Final = 32
+_ANY: Final = ""  # stands for a session's tools all together
 _SECOND_NS: Final = 10**9
 
 
@@ -70,8 +72,8 @@ class ToolFacts:
     def __init__(self) -> None:
         # When each failed last, and when a `worked` was told last since then (0: not since).
         self._failing = Recent[str, list[int]](TOOLS_KEPT)
-        # Sessions, and tools of sessions, that failed: when last. Until a `worked` of theirs was told.
-        self._stuck = Recent[str, int](SESSIONS_KEPT)
+        # By session, what failed in it, and when last; until a `worked` of it was told.
+        self._stuck = Recent[str, dict[str, int]](SESSIONS_KEPT)
         self.dirty = False
 
     def observe(self, reading: Reading) -> Fact | None:
@@ -79,13 +81,15 @@ class ToolFacts:
         step = reading.step
         if reading.failed:
             self._failing.put(_name(step), [step.end_ns, 0])
-            for name in _of_session(step):
-                self._stuck.put(name, step.end_ns)
+            self._session_failed(step)
             self.dirty = True
             return _failed(reading)
-        if step.outcome is not Outcome.OK or not self._is_waited_for(step) or reading.went_wrong:
+        if step.outcome is not Outcome.OK or not len(self._failing):
             return None
-        if not (self._tool_worked(step) | self._session_worked(step)):
+        stuck = self._stuck.get(step.session_id)
+        if (stuck is None and _name(step) not in self._failing) or reading.went_wrong:
+            return None
+        if not (self._tool_worked(step) | (stuck is not None and self._session_worked(step, stuck))):
             return None
         self.dirty = True
         return _worked(step)
@@ -93,20 +97,24 @@ class ToolFacts:
     def state(self) -> Json:
         """All state, as JSON."""
         tools: list[Json] = [[name, *known] for name, known in self._failing.items()]
-        return tools + [[name, failed_ns] for name, failed_ns in self._stuck.items()]
+        return tools + [[session, dict(stuck)] for session, stuck in self._stuck.items()]
 
     def restore(self, state: Any) -> None:  # noqa: ANN401 - JSON that `state` wrote
         """Go on from a `state`. Raises `TypeError` or `ValueError` for what is none."""
-        for name, failed_ns, *worked_ns in state:
+        for name, failed, *worked_ns in state:
             if worked_ns:
-                self._failing.put(str(name), [int(failed_ns), int(worked_ns[0])])
+                self._failing.put(str(name), [int(failed), int(worked_ns[0])])
             else:
-                self._stuck.put(str(name), int(failed_ns))
+                self._stuck.put(str(name), {str(tool): int(at_ns) for tool, at_ns in dict(failed).items()})
 
-    def _is_waited_for(self, step: Step) -> bool:
-        return len(self._failing) > 0 and (
-            _name(step) in self._failing or any(name in self._stuck for name in _of_session(step))
-        )
+    def _session_failed(self, step: Step) -> None:
+        if is_unknown_session(step.session_id):
+            return
+        stuck = self._stuck.get(step.session_id) or {}
+        stuck[_ANY] = stuck[_name(step)] = step.end_ns
+        if len(stuck) > TOOLS_OF_A_SESSION:
+            del stuck[next(tool for tool in stuck if tool != _ANY)]
+        self._stuck.put(step.session_id, stuck)
 
     def _tool_worked(self, step: Step) -> bool:
         """Whether that a tool worked is news to all who wait for it."""
@@ -118,10 +126,14 @@ class ToolFacts:
         known[1] = max(step.end_ns, 1)
         return True
 
-    def _session_worked(self, step: Step) -> bool:
-        """Whether it is news in its session."""
-        failed = [self._stuck.pop(name) for name in _of_session(step)]
-        return any(at_ns is not None and step.end_ns - at_ns <= WITHIN_NS for at_ns in failed)
+    def _session_worked(self, step: Step, stuck: dict[str, int]) -> bool:
+        """Whether it is news in its session: the first success after a failure, of that tool or at all."""
+        failed = [at_ns for name in (_ANY, _name(step)) if (at_ns := stuck.pop(name, None)) is not None]
+        if failed:
+            self.dirty = True
+        if not stuck:
+            self._stuck.pop(step.session_id)
+        return any(step.end_ns - at_ns <= WITHIN_NS for at_ns in failed)
 
 
 def _failed(reading: Reading) -> Fact | None:
@@ -158,12 +170,6 @@ def _worked(step: Step) -> Fact:
 
 def _name(step: Step) -> str:
     return f"{step.service}\x1f{step.tool}"
-
-
-def _of_session(step: Step) -> tuple[str, ...]:
-    """The names of a session and of a tool in it; none when the session is not known."""
-    session = _session(step.session_id)
-    return (session, f"{session}\x1f{_name(step)}") if session else ()
 
 
 def _session(session_id: str) -> str:

@@ -8,7 +8,7 @@ import orjson
 
 from collector.step import Outcome, RunEnded, Step, StepSeen
 from control.breakers.settings import BreakerSettings
-from detectors.facts import SESSIONS_KEPT, TOOLS_KEPT, WITHIN_NS, Fact, ToolFacts
+from detectors.facts import SESSIONS_KEPT, TOOLS_KEPT, TOOLS_OF_A_SESSION, WITHIN_NS, Fact, ToolFacts
 from detectors.notes_book import NotesBook
 from detectors.reading import Lens, Reading
 from detectors.tool_policy import ToolPolicy
@@ -170,3 +170,18 @@ def test_the_memory_of_sessions_is_bounded() -> None:
         tools.observe(Reading(step))
     state: Any = tools.state()
     assert len(state) == SESSIONS_KEPT + 1
+
+
+def test_the_memory_of_tools_of_a_session_is_bounded() -> None:
+    tools = ToolFacts()
+    stream = Stream()
+    for number in range(3 * TOOLS_OF_A_SESSION):
+        stream.call(f"tool-{number}", {"p": 1}, error=TIMEOUT)
+    for step in stream.steps:
+        tools.observe(Reading(step))
+    state: Any = tools.state()
+    ((_, stuck),) = (row for row in state if row[0] == "s")
+    assert len(stuck) == TOOLS_OF_A_SESSION
+    again = ToolFacts()
+    again.restore(orjson.loads(orjson.dumps(state)))
+    assert again.state() == state
