@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from control.scope import Scope
+
 MAX_CLIENTS: Final = 10_000
 STALE_S: Final = 30.0
 """A client that has not acknowledged the newest change for so long is shown as stale."""
@@ -33,6 +35,7 @@ class _Client:
     seen_ns: int
     revision: int
     streams: int = 0
+    concerns: Callable[[Scope], bool] | None = None
     delays: deque[float] = field(default_factory=lambda: deque(maxlen=_DELAYS))
 
 
@@ -76,13 +79,16 @@ class Followers:
         with self._lock:
             self._commits.append((revision, self._now_ns()))
 
-    def connected(self, caller: str, name: str, revision: int) -> None:
-        """Note that a client follows from `revision` on."""
+    def connected(
+        self, caller: str, name: str, revision: int, concerns: Callable[[Scope], bool] | None = None
+    ) -> None:
+        """Note that a client follows from `revision` on; `concerns` tells what it is told of, None: all."""
         with self._lock:
             client = self._known(caller, name, revision)
             if not client.streams:
                 client.since_ns = client.seen_ns
             client.streams += 1
+            client.concerns = concerns
 
     def left(self, caller: str, name: str) -> None:
         """Note that one of a client's streams has ended."""
@@ -107,6 +113,16 @@ class Followers:
         """Return how many of the clients known now work with this change or a later one."""
         with self._lock:
             return sum(client.revision >= revision for client in self._clients.values())
+
+    def acknowledged_by(self, revision: int, scope: Scope) -> tuple[int, int]:
+        """Return how many of the clients that are told of a change of this scope work with it, and all."""
+        with self._lock:
+            told = [
+                client.revision >= revision
+                for client in self._clients.values()
+                if client.streams and (client.concerns is None or client.concerns(scope))
+            ]
+        return sum(told), len(told)
 
     def all(self, newest: int) -> Sequence[Follower]:
         """Return every client, the one that is furthest behind `newest` first."""

@@ -1,15 +1,16 @@
 """Those who follow the breakers: each change is written out once, and the same bytes go to everybody.
 
 The writer of `control.db` calls `changed` from its thread after each commit; all else belongs to the event
-loop. A watcher that does not keep up is not waited for: what it has not taken is thrown away when
-`MAX_BEHIND` events wait, and it is told to begin anew (`reset`), which it is as soon as it reads on.
+loop. A change goes to a few watchers at a time, and requests are answered in between. A watcher that does not
+keep up is not waited for: what it has not taken is thrown away when `MAX_BEHIND` events wait, and it is told
+to begin anew (`reset`), which it is as soon as it reads on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
@@ -29,6 +30,8 @@ MAX_BEHIND: Final = 256
 MAX_LISTENERS: Final = 2048
 """Watchers and long polls at a time."""
 HEARTBEAT_S: Final = 5.0
+AT_A_TIME: Final = 8
+"""Watchers that are written to before the event loop turns to others: a check waits for them at most."""
 _RETRY_MS: Final = 1000
 
 Concerns: TypeAlias = Callable[[Scope], bool]
@@ -102,6 +105,7 @@ class WatchHub:
         self._watchers: set[_Watcher] = set()
         self._polls: set[asyncio.Event] = set()
         self._fresh: deque[tuple[Change, bytes]] = deque()
+        self._handing: Iterator[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._listeners = 0
@@ -196,7 +200,7 @@ class WatchHub:
     def _enter(self) -> None:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._listeners, self._beat = loop, 0, None
+            self._loop, self._listeners, self._beat, self._handing = loop, 0, None, None
         self._listeners += 1
         if self._beat is None:
             self._beat = loop.call_later(self.heartbeat_s, self._heartbeat)
@@ -210,11 +214,28 @@ class WatchHub:
                 self._beat = None
 
     def _hand_out(self) -> None:
+        if self._handing is None:
+            self._handing = self._handed_out()
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Hand out to the next few; then what they have set going, and what else came, has its turn."""
+        if self._handing is not None and next(self._handing, self) is not self:
+            asyncio.get_running_loop().call_soon(self._hand_on)
+        else:
+            self._handing = None
+
+    def _handed_out(self) -> Iterator[None]:
+        """Hand every change to every watcher, in order; yields after `AT_A_TIME` watchers."""
         while self._fresh:
             change, frame = self._fresh.popleft()
-            for watcher in self._watchers:
+            told = 0
+            for watcher in list(self._watchers):
                 if change.revision > watcher.known and watcher.wants(change.breaker):
                     watcher.offer(frame)
+                    told += 1
+                    if told % AT_A_TIME == 0:
+                        yield
         for poll in self._polls:
             poll.set()
 

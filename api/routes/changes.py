@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
 from api.auth import Caller, Verb
 from api.breakerview import BreakerOut, ScopeIn, breaker_out
+from api.confirming import ConfirmedOut, WaitAcks, confirmed
 from api.idempotency import Key, once
 from api.problems import ApiError, not_found
 from api.revisions import revision_of
@@ -65,6 +67,7 @@ class NewTrip(BaseModel):
     action: Strength
     reason: Reason
     ttl_s: Ttl
+    wait_acks_s: WaitAcks
 
 
 class TripRequest(BaseModel):
@@ -75,6 +78,7 @@ class TripRequest(BaseModel):
     reason: Reason
     action: Strength
     ttl_s: Ttl
+    wait_acks_s: WaitAcks
 
 
 class HoldRequest(BaseModel):
@@ -87,6 +91,7 @@ class HoldRequest(BaseModel):
     reason: Reason
     action: Strength
     ttl_s: Ttl
+    wait_acks_s: WaitAcks
 
 
 class ExceptionRequest(BaseModel):
@@ -128,8 +133,8 @@ def router(services: Services) -> APIRouter:
     overriding = Depends(require(services, Verb.OVERRIDE, restricted=True))
     changing = _Changing(services)
 
-    @routes.post("", response_model=BreakerOut, summary="Stop calls by hand")
-    def open_scope(
+    @routes.post("", response_model=ConfirmedOut, summary="Stop calls by hand")
+    async def open_scope(
         body: NewTrip, key: Key = None, if_match: IfMatch = None, caller: Caller = tripping
     ) -> Response:
         """Open the breaker over a scope; it is made when there is none.
@@ -137,13 +142,16 @@ def router(services: Services) -> APIRouter:
         A scope that names neither session nor run stops many at a time and needs the verb `override`.
         """
         scope = body.scope.scope()
-        return changing.do(Event(body.do.value), scope, ("POST /v1/breakers", body), (caller, key, if_match))
+        asked = ("POST /v1/breakers", body)
+        return await changing.stop(Event(body.do.value), scope, asked, (caller, key, if_match))
 
     def path(verb: str, breaker_id: str) -> str:
         return f"POST /v1/breakers/{breaker_id}/{verb}"
 
-    @routes.post("/{breaker_id}/trip", response_model=BreakerOut, responses=refusals(404), summary="Open it")
-    def trip(
+    @routes.post(
+        "/{breaker_id}/trip", response_model=ConfirmedOut, responses=refusals(404), summary="Open it"
+    )
+    async def trip(
         breaker_id: str,
         body: TripRequest,
         key: Key = None,
@@ -152,7 +160,7 @@ def router(services: Services) -> APIRouter:
     ) -> Response:
         """Open a breaker by hand; 409 when it is open already, or held by somebody."""
         asked = (path("trip", breaker_id), body)
-        return changing.do(Event.TRIP, breaker_id, asked, (caller, key, if_match))
+        return await changing.stop(Event.TRIP, breaker_id, asked, (caller, key, if_match))
 
     @routes.post(
         "/{breaker_id}/shadow", response_model=BreakerOut, responses=refusals(404), summary="Only record"
@@ -186,9 +194,12 @@ def router(services: Services) -> APIRouter:
         return changing.do(Event.RESET, breaker_id, asked, (caller, key, if_match))
 
     @routes.post(
-        "/{breaker_id}/force_open", response_model=BreakerOut, responses=refusals(404), summary="Hold it open"
+        "/{breaker_id}/force_open",
+        response_model=ConfirmedOut,
+        responses=refusals(404),
+        summary="Hold it open",
     )
-    def force_open(
+    async def force_open(
         breaker_id: str,
         body: HoldRequest,
         key: Key = None,
@@ -197,7 +208,7 @@ def router(services: Services) -> APIRouter:
     ) -> Response:
         """Refuse calls whatever else happens, until it is released or its time is over."""
         asked = (path("force_open", breaker_id), body)
-        return changing.do(Event.FORCE_OPEN, breaker_id, asked, (caller, key, if_match))
+        return await changing.stop(Event.FORCE_OPEN, breaker_id, asked, (caller, key, if_match))
 
     @routes.post(
         "/{breaker_id}/force_close",
@@ -241,6 +252,17 @@ class _Changing:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+
+    async def stop(
+        self,
+        event: Event,
+        target: str | Scope,
+        asked: tuple[str, Any],
+        terms: tuple[Caller, str | None, str | None],
+    ) -> Response:
+        """Do it, and wait for acknowledgements as the body wants it."""
+        answer = await run_in_threadpool(self.do, event, target, asked, terms)
+        return await confirmed(answer, asked[1].wait_acks_s, self._services.following.followers)
 
     def do(
         self,

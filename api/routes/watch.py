@@ -100,7 +100,7 @@ def router(services: Services) -> APIRouter:
 
         async def events() -> AsyncGenerator[bytes]:
             if client:
-                followers.connected(caller.name, client, last_event_id or 0)
+                followers.connected(caller.name, client, last_event_id or 0, concerns)
             try:
                 async with aclosing(hub.follow(last_event_id, concerns)) as told:
                     async for chunk in told:

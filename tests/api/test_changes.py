@@ -192,3 +192,33 @@ def test_an_agent_cannot_let_itself_go(guarded: Api) -> None:
                 json={"reason": "let me go", "ttl_s": 60},
             )
             assert answer.status_code == 403
+
+
+def test_who_stops_calls_may_wait_until_all_who_follow_know(api: Api) -> None:
+    followers, index = api.services.following.followers, api.parts.control.breakers.index
+    assert "followers" not in trip(api).json()
+    alone = trip(api, {"session": "alone"}, wait_acks_s=5).json()
+    assert (alone["state"], alone["acknowledged_by"], alone["followers"]) == ("open", 0, 0)
+    followers.connected("local", "quick", 0)
+    index.subscribe(lambda change: followers.acknowledged("local", "quick", change.revision))
+    known = trip(api, {"session": "known"}, wait_acks_s=5).json()
+    assert (known["acknowledged_by"], known["followers"]) == (1, 1)
+    followers.connected("local", "never", 0)
+    held = change(api, "force_open", known["id"], wait_acks_s=0.02).json()
+    assert (held["state"], held["acknowledged_by"], held["followers"]) == ("forced_open", 1, 2)
+
+
+@pytest.mark.parametrize("seconds", [-1, 5.1])
+def test_the_wait_for_acknowledgements_is_short(api: Api, seconds: float) -> None:
+    assert trip(api, wait_acks_s=seconds).status_code == 422
+
+
+def test_what_is_asked_again_waits_again_and_is_answered_with_its_key(api: Api) -> None:
+    followers = api.services.following.followers
+    followers.connected("local", "slow", 0)
+    body = {"scope": SESSION, "reason": "stuck", "wait_acks_s": 0.01}
+    first = api.ask("POST", "/v1/breakers", json=body, headers={"idempotency-key": "k"})
+    followers.acknowledged("local", "slow", first.json()["revision"])
+    second = api.ask("POST", "/v1/breakers", json=body, headers={"idempotency-key": "k"})
+    assert [answer.json()["acknowledged_by"] for answer in (first, second)] == [0, 1]
+    assert second.headers["idempotency-replayed"] == "true"

@@ -107,3 +107,18 @@ def test_what_a_client_refused_by_itself_counts_towards_the_halt(api: Api) -> No
     api.ask("POST", "/v1/acks", json={"client": "one", "revision": 1, "refused": refused})
     assert api.ask("GET", f"/v1/breakers/{breaker.id}").json()["denied"] == 3
     assert api.check(session_id="a")["decision"] == "halt"
+
+
+def test_those_who_must_acknowledge_follow_and_are_told_of_it(clock: ManualClock) -> None:
+    book = Followers(clock)
+    everything, mine = Scope(tool="t"), Scope(session="mine")
+    book.connected("local", "all", 0)
+    book.connected("other", "some", 0, lambda scope: scope.session in (None, "mine"))
+    book.acknowledged("local", "polls", 1)
+    assert book.acknowledged_by(1, everything) == (0, 2)
+    assert book.acknowledged_by(1, Scope(session="another")) == (0, 1)
+    book.acknowledged("local", "all", 1)
+    assert book.acknowledged_by(1, mine) == (1, 2)
+    book.acknowledged("other", "some", 1)
+    book.left("local", "all")
+    assert book.acknowledged_by(1, mine) == (1, 1)

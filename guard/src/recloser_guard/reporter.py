@@ -14,6 +14,7 @@ from recloser_guard.transport import Forbidden, Transport, Unreachable
 _LOG = logging.getLogger("recloser_guard")
 _SPACING_S = 0.05
 _SPREAD_S = 0.5  # many guards hear of a change at once; they need not all acknowledge it at once
+_SPREAD_STOP_S = 0.1  # those who stop calls may wait for it
 _TIMEOUT_S = 5.0
 _REFUSED_S = 300.0
 _MAX_WAITING = 1000
@@ -58,14 +59,19 @@ class Reporter:
         self._revision = -1
         self._learned_at = 0.0
         self._acked = -1
+        self._spread = _SPREAD_S
+        self._hurry = False
         self._posts: list[Post] = []
         self.thread = threading.Thread(target=self._run, name="recloser-guard-report", daemon=True)
 
-    def knows(self, revision: int) -> None:
-        """The index is at this revision now."""
+    def knows(self, revision: int, *, stops: bool = False) -> None:
+        """The index is at this revision now. `stops`: calls are refused by it, somebody may wait for that."""
         with self._lock:
             if revision != self._revision:
                 self._revision, self._learned_at = revision, self._clock()
+                if stops:
+                    self._spread, self._hurry = _SPREAD_STOP_S, True
+                    self._urgent.set()
         self._wake.set()
 
     def denied(self, breaker_id: str, session: str | None) -> None:
@@ -98,7 +104,10 @@ class Reporter:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wake.wait()
-            self._urgent.wait(self._uniform(0.0, _SPREAD_S))
+            while self._urgent.wait(self._uniform(0.0, self._spread)) and self._hurry:
+                self._hurry = False  # sooner than it was to be, but not all at once
+                self._urgent.clear()
+            self._spread = _SPREAD_S
             self._wake.clear()
             self._urgent.clear()
             self._try()
