@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,9 @@ class Noted:
     resets: int = 0
 
 
-def serve(port: int, count: int, call_s: float, parent: Connection) -> None:
+def serve(port: int, count: int, call_s: float, niceness: int, parent: Connection) -> None:
     """Run `count` plain clients until the parent says stop, then send what they saw."""
+    os.nice(niceness)
     parent.send(asyncio.run(_Process(port, count, call_s, parent).run()))
 
 
