@@ -161,8 +161,9 @@ class ConditionsDuty:
         if not after_s:
             return found
         waiting = connection.execute(
-            "SELECT destination, min(coalesce(replayed_ns, created_ns)) AS oldest FROM outbox "
-            "WHERE state = 'pending' GROUP BY destination"
+            "SELECT name AS destination, (SELECT min(coalesce(replayed_ns, created_ns)) FROM outbox "
+            "INDEXED BY outbox_waits_since WHERE destination = name AND state = 'pending') AS oldest "
+            "FROM destinations"
         )
         return found + [
             Condition(
@@ -178,6 +179,7 @@ class ConditionsDuty:
             for row in waiting
             if row["destination"] in self._sources.destinations
             and row["destination"] not in gone
+            and row["oldest"] is not None
             and self._now_ns() - row["oldest"]
             > _bound_ns(after_s, system_id(DELIVERY_LAG, row["destination"]) in firing)
         ]

@@ -56,7 +56,7 @@ class Delivery:
         self._notifiers = notifiers
         self._metrics = metrics
         self._now_ns = now_ns
-        self._fallbacks = Fallbacks(outbox, notifiers, now_ns)
+        self.fallbacks = Fallbacks(outbox, notifiers, now_ns)
         self._routes = {
             name: _Route(name, one, Bucket(one.capabilities.rate_per_s, one.capabilities.burst))
             for name, one in notifiers.items()
@@ -117,7 +117,7 @@ class Delivery:
         Return the seconds until there may be another one: 0 at once, None when nothing waits.
         """
         route = self._routes[name]
-        diverted, more_s = self._fallbacks.divert(name)
+        diverted, more_s = self.fallbacks.divert(name)
         if diverted:
             self._metrics.diverted.labels(name).inc(diverted)
             self._wake_all()
@@ -131,7 +131,7 @@ class Delivery:
         self._outbox.begin(turn)
         at_ns = self._now_ns()
         result = await self._send(route.notifier, turn.message, at_ns)
-        settled = self._outbox.settle(name, turn, result, at_ns, self._fallbacks.copy)
+        settled = self._outbox.settle(name, turn, result, at_ns, self.fallbacks.copy)
         self._report(name, turn, result, settled)
         return 0.0
 
@@ -191,8 +191,7 @@ class Delivery:
         if now >= route.refresh_ns:
             route.refresh_ns = now + int(notifier.refresh_s * _NS)
             since_ns = now - int(notifier.resolved_for_s * _NS)
-            with self._outbox.db.reading() as connection:
-                messages = current(connection, route.name, since_ns)
+            messages = await asyncio.to_thread(self._current, route.name, since_ns)
             if messages:
                 result = await self._tell_again(notifier, messages, now)
                 self._outbox.refreshed(route.name, result)
@@ -202,6 +201,11 @@ class Delivery:
                 if said:
                     _log.warning("%s was refreshed with trouble: %s", route.name, said)
         return max(0.0, (route.refresh_ns - self._now_ns()) / _NS)
+
+    def _current(self, name: str, since_ns: int) -> list[Message]:
+        """Read what a destination must hear again, in a thread of its own: it can be much."""
+        with self._outbox.db.reading() as connection:
+            return current(connection, name, since_ns)
 
     async def _tell_again(self, notifier: Refreshing, messages: list[Message], now_ns: int) -> Result:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from control.notifiers.protocol import FIRING
+from control.notifiers.protocol import RESOLVED
 from control.posting import message_of, notice_from_json
 
 if TYPE_CHECKING:
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from control.outbox import Outbox
 
 _NS: Final = 1_000_000_000
+_AT_ONCE: Final = 200
+_ENDED: Final = (
+    "SELECT 1 FROM outbox WHERE destination = ? AND order_key = ? AND type = ? AND seq > ? LIMIT 1"
+)
 _WAITING: Final = """
-    SELECT seq, created_ns FROM outbox AS o WHERE destination = ?1 AND state = 'pending' AND type = ?2
-    AND notice IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM outbox AS other WHERE other.message_id = o.message_id AND other.destination = ?3)
-    ORDER BY seq
+    SELECT seq, created_ns FROM outbox INDEXED BY outbox_to_divert
+    WHERE destination = ? AND state = 'pending' AND notice IS NOT NULL ORDER BY seq LIMIT ?
 """
 
 
@@ -47,7 +49,7 @@ class Fallbacks:
             place = connection.execute(
                 "SELECT failing_since_ns, disabled_ns FROM destinations WHERE name = ?", (name,)
             ).fetchone()
-            rows = connection.execute(_WAITING, (name, FIRING, fallback)).fetchall()
+            rows = connection.execute(_WAITING, (name, _AT_ONCE)).fetchall()
         if not rows:
             return 0, None
         since = None if place is None else place["failing_since_ns"]
@@ -57,23 +59,33 @@ class Fallbacks:
             for row in rows
         ]
         due = [row["seq"] for row, at in zip(rows, due_at, strict=True) if at <= now]
+        copied = 0
         if due:
             with self._outbox.db.transaction() as tx:
-                for seq in due:
-                    self.copy(tx, seq)
+                copied = sum([self.copy(tx, seq) for seq in due])
+        if len(due) == _AT_ONCE:
+            return copied, 0.0
         later = [at for at in due_at if at > now]
-        return len(due), (min(later) - now) / _NS if later else None
+        return copied, (min(later) - now) / _NS if later else None
 
-    def copy(self, tx: Transaction, seq: int) -> None:
-        """Give one message to the destination that stands in, if there is one and it can be told."""
+    def copy(self, tx: Transaction, seq: int) -> bool:
+        """Give a beginning to the destination that stands in, once; tell whether it will hear of it so.
+
+        Not when the end is known: it was enqueued without one for whoever stands in, who would never close.
+        """
         row = tx.one(
             "SELECT message_id, destination, order_key, type, notice FROM outbox WHERE seq = ?", (seq,)
         )
-        if row is None or row["notice"] is None or row["type"] != FIRING:
-            return
+        if row is None or row["notice"] is None:
+            return False
+        tx.execute("UPDATE outbox SET notice = NULL WHERE seq = ?", (seq,))
+        if tx.one(_ENDED, (row["destination"], row["order_key"], RESOLVED, seq)) is not None:
+            return False
         fallback = self._notifiers[row["destination"]].capabilities.fallback
         if not fallback:
-            return
+            return False
         notice = notice_from_json(row["notice"])
         message = message_of(self._notifiers[fallback], row["message_id"], notice)
-        self._outbox.enqueue(tx, fallback, row["order_key"], message, fallback_of=row["destination"])
+        return self._outbox.enqueue(
+            tx, fallback, row["order_key"], message, fallback_of=row["destination"]
+        )

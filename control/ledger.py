@@ -95,12 +95,12 @@ class Attempt:
 def list_destinations(connection: sqlite3.Connection) -> list[Destination]:
     """Return all destinations by name, those without configuration included while something waits."""
     rows = connection.execute(
-        "SELECT d.*, count(o.seq) FILTER (WHERE o.state = 'pending') AS pending, "
-        "min(o.created_ns) FILTER (WHERE o.state = 'pending') AS oldest, "
-        "count(o.seq) FILTER (WHERE o.state = 'dead' AND o.type <> 'test') AS given_up "
-        "FROM destinations AS d "
-        "LEFT JOIN outbox AS o ON o.destination = d.name AND o.state IN ('pending', 'dead') "
-        "GROUP BY d.name ORDER BY d.name"
+        "SELECT d.*, "
+        "(SELECT count(*) FROM outbox WHERE destination = d.name AND state = 'pending') AS pending, "
+        "(SELECT min(coalesce(replayed_ns, created_ns)) FROM outbox INDEXED BY outbox_waits_since "
+        "WHERE destination = d.name AND state = 'pending') AS oldest, "
+        "(SELECT count(*) FROM outbox WHERE destination = d.name AND state = 'dead' AND type <> 'test') "
+        "AS given_up FROM destinations AS d ORDER BY d.name"
     )
     return [
         Destination(
@@ -186,12 +186,16 @@ def current(connection: sqlite3.Connection, destination: str, resolved_since_ns:
 
     Everything that fires there, and what it was told to be over since a moment (unix ns).
     """
-    firing = connection.execute(_FIRING, (destination, FIRING, RESOLVED)).fetchall()
-    over = connection.execute(_RESOLVED, (destination, RESOLVED, resolved_since_ns)).fetchall()
+    firing = connection.execute(_FIRING, (destination, RESOLVED)).fetchall()
+    over = connection.execute(_RESOLVED, (destination, resolved_since_ns)).fetchall()
+    goes_on = {
+        group: others_fire(connection, destination, group, "")
+        for group in {row["group_key"] for row in over if row["group_key"]}
+    }
     ended = [
         _message(row, opening_of(connection, destination, row["order_key"], row["seq"]))
         for row in over
-        if not (row["group_key"] and others_fire(connection, destination, row["group_key"], ""))
+        if not goes_on.get(row["group_key"])
     ]
     return [_message(row) for row in firing] + ended
 
@@ -211,13 +215,14 @@ _AGAIN: Final = (
     "next_ns = ?1, replayed_ns = ?1, finished_ns = NULL WHERE seq = ?2"
 )
 _FIRING: Final = """
-    SELECT message_id, type, body, group_key FROM outbox AS o
-    WHERE destination = ?1 AND type = ?2 AND state = 'delivered' AND NOT EXISTS (
-        SELECT 1 FROM outbox AS later WHERE later.order_key = o.order_key
-        AND later.destination = o.destination AND later.type = ?3 AND later.seq > o.seq)
+    SELECT message_id, type, body, group_key FROM outbox AS o INDEXED BY outbox_told
+    WHERE destination = ?1 AND type = 'alert.firing' AND state = 'delivered' AND NOT EXISTS (
+        SELECT 1 FROM outbox AS later INDEXED BY outbox_by_key WHERE later.order_key = o.order_key
+        AND later.destination = o.destination AND later.type = ?2 AND later.seq > o.seq)
     ORDER BY seq
 """
 _RESOLVED: Final = """
-    SELECT seq, message_id, order_key, type, body, group_key FROM outbox
-    WHERE destination = ?1 AND type = ?2 AND state = 'delivered' AND finished_ns >= ?3 ORDER BY seq
+    SELECT seq, message_id, order_key, type, body, group_key FROM outbox INDEXED BY outbox_ended
+    WHERE destination = ?1 AND type = 'alert.resolved' AND state = 'delivered' AND finished_ns >= ?2
+    ORDER BY seq
 """

@@ -58,6 +58,7 @@ class Due:
     """
 
     seq: int
+    order_key: str
     message: Message
     attempts: int
     next_ns: int
@@ -144,26 +145,14 @@ class Outbox:
         What has been overtaken is put aside first. Only the destination's worker may call it.
         """
         self.put_aside_overtaken(destination, audience)
-        now = self._now_ns()
-        with self.db.reading() as connection:
-            place = connection.execute(
-                "SELECT held_until_ns, disabled_ns FROM destinations WHERE name = ?", (destination,)
-            ).fetchone()
-            if place is not None and place["disabled_ns"] is not None:
-                return NotYet(None)
-            row = connection.execute(_FIRST_OF_EACH_KEY, (destination, now)).fetchone()
-            if row is None:
-                return NotYet(None)
-            due_ns = max(row["next_ns"], 0 if place is None else place["held_until_ns"])
-            if due_ns > now:
-                return NotYet(due_ns)
-            due = _due(connection, destination, row)
-            shared = row["type"] == RESOLVED and _goes_on(connection, destination, row)
-        if shared:
+        while True:
+            now = self._now_ns()
+            with self.db.reading() as connection:
+                turn = _turn(connection, destination, now)
+                if isinstance(turn, NotYet) or not _is_shared(connection, destination, turn):
+                    return turn
             with self.db.transaction() as tx:
-                supersede(tx, due.seq, SHARED, now)
-            return self.next(destination, audience)
-        return due
+                supersede(tx, turn.seq, SHARED, now)
 
     def begin(self, due: Due) -> None:
         """Write down that an attempt is about to be made."""
@@ -177,7 +166,7 @@ class Outbox:
         due: Due,
         result: Result,
         at_ns: int,
-        on_dead: Callable[[Transaction, int], None] = lambda _tx, _seq: None,
+        on_dead: Callable[[Transaction, int], object] = lambda _tx, _seq: None,
     ) -> Settled:
         """Write down an attempt that began at `at_ns`, and what follows from it.
 
@@ -268,17 +257,22 @@ class Outbox:
 
 _AFRESH: Final = "failures = 0, held_until_ns = 0, disabled_ns = NULL, failing_since_ns = NULL, reason = ''"
 _ANY_FRESH: Final = "SELECT 1 FROM outbox WHERE destination = ? AND fresh = 1 LIMIT 1"
-_FIRST_OF_EACH_KEY: Final = """
+_FIRST_DUE: Final = """
     SELECT seq, message_id, order_key, type, body, attempts, next_ns, group_key, unsure,
         coalesce(replayed_ns, created_ns) AS since_ns
-    FROM outbox AS mine
-    WHERE destination = ?1 AND state = 'pending' AND NOT EXISTS (
-        SELECT 1 FROM outbox AS earlier WHERE earlier.destination = mine.destination
+    FROM outbox AS mine INDEXED BY outbox_waiting
+    WHERE destination = ?1 AND state = 'pending' AND next_ns <= ?2 AND NOT EXISTS (
+        SELECT 1 FROM outbox AS earlier INDEXED BY outbox_pending
+        WHERE earlier.destination = mine.destination
         AND earlier.order_key = mine.order_key AND earlier.state = 'pending' AND earlier.seq < mine.seq)
-    ORDER BY next_ns > ?2, CASE WHEN next_ns > ?2 THEN next_ns END, seq LIMIT 1
+    ORDER BY seq LIMIT 1
+"""
+_NEXT_DUE: Final = """
+    SELECT min(next_ns) FROM outbox INDEXED BY outbox_waiting
+    WHERE destination = ?1 AND state = 'pending' AND next_ns > ?2
 """
 _OPENING: Final = """
-    SELECT body FROM outbox WHERE destination = ?1 AND order_key = ?2 AND type = ?3 AND seq < ?4
+    SELECT body FROM outbox INDEXED BY outbox_by_key WHERE destination = ?1 AND order_key = ?2 AND type = ?3 AND seq < ?4
     ORDER BY seq DESC LIMIT 1
 """
 
@@ -308,10 +302,29 @@ def write_attempt(  # noqa: PLR0917 - one row, column by column
     )
 
 
-def _goes_on(connection: sqlite3.Connection, destination: str, row: sqlite3.Row) -> bool:
-    """Tell whether the incident that a message ends is kept open by another alert."""
-    group = row["group_key"]
-    return bool(group) and others_fire(connection, destination, group, row["order_key"])
+def _turn(connection: sqlite3.Connection, destination: str, now: int) -> Next:
+    """The first message that is due, or until when there is none."""
+    place = connection.execute(
+        "SELECT held_until_ns, disabled_ns FROM destinations WHERE name = ?", (destination,)
+    ).fetchone()
+    if place is not None and place["disabled_ns"] is not None:
+        return NotYet(None)
+    row = connection.execute(_FIRST_DUE, (destination, now)).fetchone()
+    held_until_ns = 0 if place is None else place["held_until_ns"]
+    if row is None:
+        (next_ns,) = connection.execute(_NEXT_DUE, (destination, now)).fetchone()
+        return NotYet(None if next_ns is None else max(next_ns, held_until_ns))
+    return NotYet(held_until_ns) if held_until_ns > now else _due(connection, destination, row)
+
+
+def _is_shared(connection: sqlite3.Connection, destination: str, due: Due) -> bool:
+    """Tell whether a message ends an incident that another alert keeps open."""
+    message = due.message
+    return (
+        message.type == RESOLVED
+        and bool(message.group)
+        and others_fire(connection, destination, message.group, due.order_key)
+    )
 
 
 def _due(connection: sqlite3.Connection, destination: str, row: sqlite3.Row) -> Due:
@@ -321,7 +334,15 @@ def _due(connection: sqlite3.Connection, destination: str, row: sqlite3.Row) -> 
     message = Message(
         id=row["message_id"], type=row["type"], body=row["body"], group=row["group_key"], opening=opening
     )
-    return Due(row["seq"], message, row["attempts"], row["next_ns"], row["since_ns"], bool(row["unsure"]))
+    return Due(
+        row["seq"],
+        row["order_key"],
+        message,
+        row["attempts"],
+        row["next_ns"],
+        row["since_ns"],
+        bool(row["unsure"]),
+    )
 
 
 def _well(tx: Transaction, destination: str) -> None:

@@ -62,9 +62,11 @@ def others_fire(
 ) -> bool:
     """Tell whether a destination knows of another alert of the same incident that still fires."""
     found = tx.execute(
-        "SELECT 1 FROM outbox AS o WHERE o.destination = ?1 AND o.group_key = ?2 AND o.order_key <> ?3 "
+        "SELECT 1 FROM outbox AS o WHERE o.destination = ?1 AND o.group_key = ?2 AND o.group_key <> '' "
+        "AND o.order_key <> ?3 "
         "AND o.type = ?4 AND (o.state = 'delivered' OR (o.state = 'pending' AND o.unsure = 1)) "
-        "AND NOT EXISTS (SELECT 1 FROM outbox AS later WHERE later.destination = o.destination "
+        "AND NOT EXISTS (SELECT 1 FROM outbox AS later INDEXED BY outbox_by_key "
+        "WHERE later.destination = o.destination "
         "AND later.order_key = o.order_key AND later.type = ?5 AND later.seq > o.seq) LIMIT 1",
         (destination, group_key, order_key, FIRING, RESOLVED),
     )
