@@ -111,12 +111,13 @@ class Answering:
         return breaker.over_at is not None and breaker.over_at <= self._wall()
 
     def _refused(self, breaker: Breaker, call: Call) -> Decision:
-        count, news = self._ignored.refused(breaker, call.session or call.run, self._clock())
-        if news:
-            self._denied(breaker.id, call.session)
-        message, strength, because = breaker.message, breaker.strength, breaker.reason
-        if breaker.state == HALF_OPEN:
+        message, strength, because, count = breaker.message, breaker.strength, breaker.reason, 0
+        if breaker.state == HALF_OPEN:  # who waits for a try ignores nothing
             message, strength, because = _BEING_TRIED, DENY, HALF_OPEN
+        else:
+            count, news = self._ignored.refused(breaker, call.session or call.run, self._clock())
+            if news:
+                self._denied(breaker.id, call.session)
         of_one_run = call.session is not None or call.run is not None
         if 0 < self._halt_after <= count and strength != HALT and of_one_run:
             message, strength, because = _IGNORED, HALT, "ignored"
@@ -149,13 +150,11 @@ class Answering:
             return self.unreachable(call.tool, critical=critical)
         if answer.status != 201:  # noqa: PLR2004 - no try is left, or the breaker is not half open any more
             return self._refused(breaker._replace(state=HALF_OPEN), call)
-        return Decision(
-            ALLOW,
-            "probe",
-            breaker_id=breaker.id,
-            lease_id=str(answer.body["lease_id"]),
-            revision=self._feed.index.revision,
-        )
+        lease_id = answer.text("lease_id")
+        if lease_id is None:
+            return self._nonsense("a lease", answer, call, critical=critical)
+        revision = self._feed.index.revision
+        return Decision(ALLOW, "probe", breaker_id=breaker.id, lease_id=lease_id, revision=revision)
 
     def _asked(self, call: Call, args: Any, *, critical: bool | None) -> Decision:
         """Ask the sidecar: only it knows the signatures of arguments. It counts its refusals itself."""
@@ -178,16 +177,27 @@ class Answering:
             Forbidden,
             TypeError,
             ValueError,
-        ) as error:  # the latter: arguments that are no JSON
+            RecursionError,
+        ) as error:  # the last three: arguments that are no JSON
             self._health.last_error = str(error)
             return self.unreachable(call.tool, critical=critical)
         if answer.status != 200:  # noqa: PLR2004 - the sidecar does not understand the question
             self._health.last_error = f"POST /v1/check: {answer.status} {str(answer.body)[:300]}"
             return self.unreachable(call.tool, critical=critical)
-        return self._told(answer.body)
+        try:
+            return self._told(answer.body)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            return self._nonsense("POST /v1/check", answer, call, critical=critical)
+
+    def _nonsense(self, what: str, answer: Answer, call: Call, *, critical: bool | None) -> Decision:
+        """Take an answer that makes no sense as none: it must not end in the agent's own code."""
+        self._health.last_error = f"{what}: {answer.status} {str(answer.body)[:300]}"
+        return self.unreachable(call.tool, critical=critical)
 
     def _told(self, verdict: Mapping[str, Any]) -> Decision:
-        decision = str(verdict["decision"])
+        decision, revision = str(verdict["decision"]), int(verdict.get("revision", 0))
+        if decision not in (ALLOW, DENY, HALT):
+            raise ValueError(decision)
         strength, lease_id, override = (verdict.get(k) for k in ("strength", "lease_id", "override"))
         if decision == ALLOW:
             because = "probe" if lease_id else "override" if override else "closed"
@@ -202,7 +212,7 @@ class Answering:
             strength=strength or (None if decision == ALLOW else decision),
             retry_after=verdict.get("retry_after_s"),
             quarantine=verdict.get("quarantine"),
-            revision=int(verdict.get("revision", 0)),
+            revision=revision,
             override=override,
             lease_id=lease_id,
         )

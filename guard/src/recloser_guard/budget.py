@@ -47,13 +47,12 @@ class Reservation:
         try:
             answer = self._guard.ask("POST", path, body)
         except (Unreachable, Forbidden):
-            self.decision = self._guard.unreachable(None, critical=None)
-            if not self.decision:
-                raise BudgetExceeded(self.decision) from None
-            return self
+            return self._unheard()
         if answer.status == http.client.CREATED:
+            self.id = answer.text("id")
+            if self.id is None:
+                return self._unheard()
             self.decision = Decision(ALLOW, "reserved")
-            self.id = str(answer.body["id"])
             return self
         if answer.status == http.client.CONFLICT:
             self.decision = Decision(DENY, "budget", _out_of(self._name), strength=DENY)
@@ -84,6 +83,13 @@ class Reservation:
         trace: TracebackType | None,
     ) -> None:
         self.__exit__(kind, error, trace)
+
+    def _unheard(self) -> Reservation:
+        """Go on, or not, by the fail mode: there is no answer, or none that makes sense."""
+        self.decision = self._guard.unreachable(None, critical=None)
+        if not self.decision:
+            raise BudgetExceeded(self.decision) from None
+        return self
 
 
 def _out_of(name: str) -> str:

@@ -47,7 +47,7 @@ class Cache:
             if content["format"] != _FORMAT:
                 return None
             return Kept(int(content["revision"]), list(content["breakers"]), heard_at)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def save(self, revision: int, breakers: Sequence[Mapping[str, Any]]) -> str | None:

@@ -1,21 +1,25 @@
-"""`@guard.guarded()`: a plain function or coroutine function becomes one that asks first."""
+"""`@guard.guarded()`: a function, coroutine function or generator function becomes one that asks first."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, cast
 
 from recloser_guard.decision import HALT, Decision
 from recloser_guard.errors import CallDenied, RunHalted
+from recloser_guard.permit import Permit
 
 if TYPE_CHECKING:
     from recloser_guard.guard import Guard
 
 _HALTED = Decision(HALT, "halted", "This run was stopped. End it.", strength=HALT)  # and let go on since
+_OF_WHOM = ("session", "run", "agent")
 F = TypeVar("F", bound=Callable[..., Any])
+_Any = Callable[..., Any]
+_Permits = Callable[[Any, Any], Permit]
 
 
 def decorated(
@@ -28,36 +32,103 @@ def decorated(
     how: Mapping[str, Any],
 ) -> F:
     """Return `function` behind the guard; see `Guard.guarded`."""
-    name = tool or getattr(function, "__name__", type(function).__name__)
+    if isinstance(function, (classmethod, staticmethod)):
+        inner = decorated(guard, function.__func__, tool=tool, tell_model=tell_model, cancel=cancel, how=how)
+        return cast("F", type(function)(inner))
+    name = str(tool or getattr(function, "__name__", type(function).__name__))
     arguments = _arguments_of(function)
 
-    if inspect.iscoroutinefunction(function):
+    def permit(args: Any, kwargs: Any) -> Permit:
+        return guard.permit(name, arguments(args, kwargs), **how)
 
-        @functools.wraps(function)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            try:
-                async with guard.permit(name, arguments(args, kwargs), **how):
-                    if cancel:
-                        return await guard.run(function(*args, **kwargs), tool=name)
-                    return await function(*args, **kwargs)
-            except CallDenied as refusal:
-                if tell_model:
-                    return refusal.message_for_model
-                raise
+    if inspect.isasyncgenfunction(function):
+        made = _streamed(function, permit, tell_model=tell_model)
+    elif inspect.isgeneratorfunction(function):
+        made = _generated(function, permit, tell_model=tell_model)
+    elif not inspect.iscoroutinefunction(function):
+        made = _called(function, permit, tell_model=tell_model)
+    else:
+        asked = _cancelled(guard, function, name, how) if cancel else function
+        made = _awaited(asked, permit, tell_model=tell_model)
+    return cast("F", made)
 
-        return cast("F", awaited)
 
+def _called(function: _Any, permit: _Permits, *, tell_model: bool) -> _Any:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
-            with guard.permit(name, arguments(args, kwargs), **how):
+            with permit(args, kwargs):
                 return function(*args, **kwargs)
         except CallDenied as refusal:
-            if tell_model:
-                return refusal.message_for_model
-            raise
+            return _told(refusal, tell_model=tell_model)
 
-    return cast("F", called)
+    return called
+
+
+def _awaited(function: _Any, permit: _Permits, *, tell_model: bool) -> _Any:
+    @functools.wraps(function)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        try:
+            async with permit(args, kwargs):
+                return await function(*args, **kwargs)
+        except CallDenied as refusal:
+            return _told(refusal, tell_model=tell_model)
+
+    return awaited
+
+
+def _cancelled(guard: Guard, function: _Any, tool: str, how: Mapping[str, Any]) -> _Any:
+    """Return a coroutine function that is cancelled when its run is halted."""
+    whose = {key: how[key] for key in _OF_WHOM if key in how}
+
+    @functools.wraps(function)
+    async def cancelled(*args: Any, **kwargs: Any) -> Any:
+        return await guard.run(function(*args, **kwargs), tool=tool, **whose)
+
+    return cancelled
+
+
+def _generated(function: _Any, permit: _Permits, *, tell_model: bool) -> _Any:
+    @functools.wraps(function)
+    def generated(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        try:
+            with permit(args, kwargs):
+                return (yield from function(*args, **kwargs))
+        except CallDenied as refusal:
+            yield _told(refusal, tell_model=tell_model)
+
+    return generated
+
+
+def _streamed(function: _Any, permit: _Permits, *, tell_model: bool) -> _Any:
+    @functools.wraps(function)
+    async def streamed(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        try:
+            async with permit(args, kwargs):
+                inner = function(*args, **kwargs)
+                step = inner.__anext__()
+                try:
+                    while True:
+                        given = await step
+                        try:
+                            step = inner.asend((yield given))
+                        except Exception as error:  # noqa: BLE001 - it is for whoever is inside
+                            step = inner.athrow(error)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    await inner.aclose()
+        except CallDenied as refusal:
+            yield _told(refusal, tell_model=tell_model)
+
+    return streamed
+
+
+def _told(refusal: CallDenied, *, tell_model: bool) -> str:
+    """Return the text for the model, or raise the refusal on."""
+    if tell_model:
+        return refusal.message_for_model
+    raise refusal
 
 
 def _arguments_of(function: Callable[..., Any]) -> Callable[[Any, Any], Mapping[str, Any]]:

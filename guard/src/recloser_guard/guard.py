@@ -143,8 +143,13 @@ class Guard:
                     self._transport, self._feed, self._health, self._cache, client=self.client,
                     backoff=backoff(), pace=self._pace, on_change=self._changed, clock=self._clock,
                 )  # fmt: skip
-                self._watcher.thread.start()
-                self._reporter.thread.start()
+                try:
+                    self._watcher.thread.start()
+                    self._reporter.thread.start()
+                except RuntimeError as error:  # at the end of the interpreter, or of what may run at once
+                    self._watcher.close(0.0)
+                    self._watcher = self._reporter = None
+                    self._health.trouble(f"no thread can be had: {error}")
         return self
 
     def wait_ready(self, timeout: float) -> bool:
@@ -224,7 +229,10 @@ class Guard:
         cancel: bool = False,
         **how: Any,
     ) -> Callable[[F], F]:
-        """Decorate a function or coroutine function so that each call is checked first.
+        """Decorate a function, coroutine function or generator function so that each call is checked first.
+
+        A generator is checked when it begins, and its call ends when it does. Class and static methods may be
+        decorated on either side.
 
         `tool` is its name in telemetry, else the function's. With `tell_model` a denied call returns the
         text for the model instead of raising `CallDenied`; `RunHalted` is always raised. With `cancel` a
@@ -308,10 +316,11 @@ class Guard:
     def close(self, timeout: float = 2.0) -> None:
         """Stop listening, tell the sidecar what is untold if that takes no longer than `timeout` seconds."""
         self._closed = True
-        if self._watcher is not None:
-            self._watcher.close()
+        until = time.monotonic() + timeout
         if self._reporter is not None:
             self._reporter.close(timeout)
+        if self._watcher is not None:
+            self._watcher.close(max(0.0, until - time.monotonic()))
         self._health.mode = "closed"
 
     def __enter__(self) -> Guard:
@@ -331,7 +340,7 @@ class Guard:
         watcher = self._watcher
         if watcher is not None:
             watcher.ready.wait(self._connect_wait)
-        self._begun = True
+        self._begun = watcher is not None or self._closed
 
     def _must_halt(self, call: Call) -> bool:
         found = self._feed.index.find(call)
@@ -341,7 +350,7 @@ class Guard:
         revision = self._feed.index.revision
         self._allowed = Decision(ALLOW, "closed", revision=revision)
         if self._reporter is not None:
-            self._reporter.knows(revision)
+            self._reporter.knows(revision, stops=self._feed.stops)
         self._inflight.changed()
 
     def _denied(self, breaker_id: str, session: str | None) -> None:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from recloser_guard.record import Breaker
 
 _MAX_KEPT = 10_000
+GAP_S = 300.0
+"""Who heeds a wide breaker for so long and then meets it again has not ignored it: the sidecar counts so."""
 
 
 class _Seen(NamedTuple):
@@ -33,7 +35,8 @@ class Ignored:
         key = (breaker.id, owner)
         with self._lock:
             seen = self._seen.get(key)
-            if seen is None or seen.episode != breaker.episode:
+            heeded = seen is not None and not breaker.of_one_run and now - seen.at > GAP_S
+            if seen is None or heeded or seen.episode != breaker.episode:
                 if len(self._seen) >= _MAX_KEPT:
                     self._seen.pop(next(iter(self._seen)))
                 self._seen[key] = _Seen(breaker.episode, 1, now)

@@ -16,7 +16,7 @@ class Permit:
     """`with guard.permit("search", {"q": "x"}):` or `async with`. Raises `CallDenied` and `RunHalted`.
 
     Where the call is a probe of a half-open breaker, how it ended is reported: an exception is a failure,
-    and so is `failed()` for a tool that returns its errors.
+    and so is `failed()` for a tool that returns its errors. A generator that nobody wants more of is none.
     """
 
     def __init__(self, guard: Guard, tool: str | None, args: Any, how: Mapping[str, Any]) -> None:
@@ -44,7 +44,8 @@ class Permit:
         trace: TracebackType | None,
     ) -> None:
         if self.decision is not None:
-            self._guard.report(self.decision, ok=kind is None and not self._failed)
+            raised = kind is not None and not issubclass(kind, GeneratorExit)
+            self._guard.report(self.decision, ok=not raised and not self._failed)
 
     async def __aexit__(
         self,

@@ -10,6 +10,7 @@ from recloser_guard.moments import unix_seconds
 
 PARTS = ("tenant", "service", "agent", "session", "run", "tool", "args", "model")
 """The parts of a scope, in the order of the tuples here."""
+_SESSION, _RUN = PARTS.index("session"), PARTS.index("run")
 RANKS = {"replan": 0, "deny": 1, "halt": 2}
 OPEN, HALF_OPEN = "open", "half_open"
 FORCED_OPEN, FORCED_CLOSED = "forced_open", "forced_closed"
@@ -44,6 +45,11 @@ class Breaker(NamedTuple):
         """How many parts are "any"."""
         return self.scope.count(None)
 
+    @property
+    def of_one_run(self) -> bool:
+        """Whether it is about one session or run, and not about the calls of many."""
+        return self.scope[_SESSION] is not None or self.scope[_RUN] is not None
+
 
 def breaker_from(shown: Mapping[str, Any]) -> Breaker:
     """Read a breaker from its JSON; raises `GuardError` for what is not one.
@@ -68,5 +74,5 @@ def breaker_from(shown: Mapping[str, Any]) -> Breaker:
             over_at=unix_seconds(shown.get("forced_until" if state in FORCED else "until")),
             quarantine=shown.get("quarantine"),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise GuardError(f"not a breaker: {error!r} in {str(shown)[:200]}") from error

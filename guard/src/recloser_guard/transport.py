@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
 import ssl
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 from recloser_guard.errors import GuardError
 
 _MAX_ANSWER = 64 * 1024 * 1024
+_AT_ONCE = 1024 * 1024
 
 
 class Unreachable(Exception):  # noqa: N818 - says what the sidecar is
@@ -34,6 +37,11 @@ class Answer(NamedTuple):
     status: int
     body: Any
     etag: str | None
+
+    def text(self, key: str) -> str | None:
+        """Return a text of the body, None where there is none of this name."""
+        found = self.body.get(key) if isinstance(self.body, Mapping) else None
+        return found if isinstance(found, str) and found else None
 
 
 class Address(NamedTuple):
@@ -67,15 +75,37 @@ class Stream:
     def __init__(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
         self._connection = connection
         self._answer = answer
+        self._timeout: float | None = None
+        self._lines: deque[bytes] = deque()
+        self._begun: list[bytes] = []  # a line of which the end has not come
+        self._open = 0  # its length
 
     def line(self, timeout: float) -> bytes:
         """Return the next line with its end, empty at the end of the stream; raises `Unreachable`."""
         try:
-            if self._connection.sock is not None:
-                self._connection.sock.settimeout(timeout)
-            return self._answer.readline()
+            while not self._lines:
+                if self._connection.sock is not None and timeout != self._timeout:
+                    self._connection.sock.settimeout(timeout)
+                    self._timeout = timeout
+                came = self._answer.read1(_AT_ONCE)
+                if not came:
+                    return b""
+                self._cut(came)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unreachable(f"stream: {error!r}") from error
+        return self._lines.popleft()
+
+    def _cut(self, came: bytes) -> None:
+        *whole, rest = came.split(b"\n")
+        if whole:
+            whole[0] = b"".join((*self._begun, whole[0]))
+            self._begun = []
+        self._lines.extend(line + b"\n" for line in whole)
+        self._open = len(rest) if whole else self._open + len(rest)
+        if rest:
+            self._begun.append(rest)
+        if self._open > _MAX_ANSWER:
+            raise Unreachable("stream: a line without an end")
 
     def interrupt(self) -> None:
         """End the stream for whoever reads it."""
@@ -138,7 +168,7 @@ class Transport:
         _raise_for(answer.status, f"{method} {path}", answer.getheader("retry-after"))
         try:
             return Answer(answer.status, json.loads(text) if text else None, answer.getheader("etag"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unreachable(f"{method} {path}: {answer.status} with a body that is no JSON") from error
 
     def open(self, path: str, *, timeout: float, headers: Mapping[str, str]) -> Stream | None:
@@ -166,5 +196,5 @@ def _raise_for(status: int, what: str, retry_after: str | None) -> None:
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
         raise Forbidden(f"{what}: {status}")
     if status == http.client.TOO_MANY_REQUESTS or status >= http.client.INTERNAL_SERVER_ERROR:
-        seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
+        seconds = float(retry_after) if retry_after and re.fullmatch("[0-9]+", retry_after) else None
         raise Unreachable(f"{what}: {status}", seconds)

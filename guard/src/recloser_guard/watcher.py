@@ -76,14 +76,14 @@ class Watcher:
         self.ready = threading.Event()
         self.thread = threading.Thread(target=self._run, name="recloser-guard-watch", daemon=True)
 
-    def close(self) -> None:
-        """End the thread and keep what is known."""
+    def close(self, timeout: float) -> None:
+        """End the thread, waiting for it `timeout` seconds at most, and keep what is known."""
         self._closing.set()
         stream = self._stream
         if stream is not None:
             stream.interrupt()
         if self.thread.is_alive() and self.thread is not threading.current_thread():
-            self.thread.join(2.0)
+            self.thread.join(timeout)
         self._save(now=True)
 
     def _run(self) -> None:
