@@ -28,6 +28,11 @@ class Caller:
     only: Only = EVERYTHING
     token: Token | None = None
 
+    @property
+    def identity(self) -> str:
+        """What nobody else has, ever: names are given anew when a token has ended."""
+        return self.name if self.token is None else f"token {self.token.id}"
+
     def need(self, verb: Verb, why: str = "") -> None:
         """Let only a token with `verb` go on. Raises `Denied`."""
         if verb not in self.verbs:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from collector.naming import name_kept
 from control.action import Action
 from control.breakers.states import State
 from control.notices import rfc3339
@@ -46,8 +47,10 @@ class ScopeIn(BaseModel):
     model: Part
 
     def scope(self) -> Scope:
-        """Return it as control names it."""
-        return Scope(**self.model_dump())
+        """Return it as control names it: by the names that findings use and checks are compared with."""
+        parts = self.model_dump()
+        named = {part: kept_in_scope(part, value) for part, value in parts.items() if value is not None}
+        return Scope(**named)
 
 
 class ActorOut(BaseModel):
@@ -55,6 +58,18 @@ class ActorOut(BaseModel):
 
     type: str = Field(description="`rule`, `escalation`, `person` or `system`.")
     id: str
+
+
+def kept_in_scope(part: str, value: str) -> str:
+    r"""Return a name as it is kept; an agent at a version has two of them.
+
+    >>> kept_in_scope("session", "chat\x00-17"), kept_in_scope("agent", "buyer@2\x07")
+    ('chat-17', 'buyer@2')
+    """
+    name, at, version = value.rpartition("@") if part == "agent" else (value, "", "")
+    if not name:
+        return name_kept(value)
+    return f"{name_kept(name)}{at}{name_kept(version)}"
 
 
 class BreakerOut(BaseModel):

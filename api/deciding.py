@@ -91,7 +91,10 @@ class Decider:
     def _signature(tool: str | None, call: CheckRequest) -> str | None:
         if tool is None or call.arguments is None:
             return None
-        return f"{call_of(tool, call.arguments, names_for(tool)).signature:016x}"
+        try:
+            return f"{call_of(tool, call.arguments, names_for(tool)).signature:016x}"
+        except RecursionError:  # a JSON text that nests without end: no call that was ever recorded
+            return None
 
     def _dead(self, session: str) -> bool:
         policies = self._services.control.policies
@@ -100,6 +103,8 @@ class Decider:
     def _refused_if_dead(self, verdict: Verdict, asked: Asked) -> Verdict:
         """Refuse what would go ahead, be it as a probe, and is known to be dead."""
         if asked.args is None or (verdict.decision is not Decision.ALLOW and verdict.probe is None):
+            return verdict
+        if verdict.override is not None:  # a person lets it through
             return verdict
         dead = self._dead_calls.verdict(asked, verdict.revision) if self._dead(str(asked.session)) else None
         return verdict if dead is None else dead

@@ -30,12 +30,22 @@ def following(control: Control, now_ns: Callable[[], int]) -> Following:
     index, metrics = control.breakers.index, control.metrics
     followers = Followers(now_ns, metrics.propagation.observe)
 
+    kept: dict[str, tuple[int, int, bytes]] = {}  # what was written last of each: many may want it anew
+
     def written(breaker: Breaker) -> bytes:
-        return breaker_out(breaker, index.denied(breaker.id, breaker.denied)).model_dump_json().encode()
+        denied = index.denied(breaker.id, breaker.denied)
+        known = kept.get(breaker.id)
+        if known is not None and known[:2] == (breaker.revision, denied):
+            return known[2]
+        shown = breaker_out(breaker, denied).model_dump_json().encode()
+        kept[breaker.id] = (breaker.revision, denied, shown)
+        return shown
 
     hub = WatchHub(index, written, on_reset=metrics.watch_resets.inc)
 
     def changed(change: Change) -> None:
+        if change.breaker is None:
+            kept.pop(change.breaker_id, None)
         followers.committed(change.revision)
         hub.changed(change)
 

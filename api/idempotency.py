@@ -63,7 +63,7 @@ def once(
         tx.execute("DELETE FROM idempotency WHERE created_ns < ?", (now - int(KEEP_S * _NS),))
         known = tx.one(
             "SELECT route, body_sha256, status, answer FROM idempotency WHERE caller = ? AND key = ?",
-            (caller.name, key),
+            (caller.identity, key),
         )
         if known is not None:
             if (known["route"], known["body_sha256"]) != (route, digest.hexdigest()):
@@ -74,6 +74,6 @@ def once(
         tx.execute(
             "INSERT INTO idempotency (key, caller, route, body_sha256, status, answer, headers, created_ns) "
             "VALUES (?, ?, ?, ?, ?, ?, '{}', ?)",
-            (key, caller.name, route, digest.hexdigest(), status, answer, now),
+            (key, caller.identity, route, digest.hexdigest(), status, answer, now),
         )
     return Response(answer, status, media_type=JSON)

@@ -6,6 +6,7 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from api.breakerview import kept_in_scope
 from api.problems import ApiError
 from control.scope import PARTS, Asked, Scope
 
@@ -37,7 +38,7 @@ def _parts(text: str) -> dict[str, str]:
         if not colon or not value or name not in PARTS or name in parts:
             known = ", ".join(PARTS)
             raise ApiError(422, "invalid", f"scope: expected part:value with one of {known}, not {item!r}")
-        parts[name] = unquote(value)
+        parts[name] = kept_in_scope(name, unquote(value))
     if not _ARGS.fullmatch(parts.get("args", "0" * 16)):
         raise ApiError(422, "invalid", "scope: args is a signature of 16 hex digits")
     return parts

@@ -27,6 +27,17 @@ _NS: Final = 1_000_000_000
 _PARTS: Final = 1_000_000
 _MAX_AMOUNT: Final = 1e12
 _KEEP_S: Final = 86_400.0
+_KEEP_SESSION_S: Final = 90 * 86_400.0
+"""A session that reserved nothing for so long is over; what it spent is forgotten."""
+
+
+_FORGET: Final = """
+    DELETE FROM budgets WHERE key IN (
+        SELECT key FROM budgets AS b WHERE name = ? AND updated_ns < ?
+        AND NOT EXISTS (SELECT 1 FROM reservations AS r WHERE r.budget_key = b.key AND r.state = 'reserved')
+        LIMIT ?
+    )
+"""
 
 
 class UnknownBudget(Exception):  # noqa: N818 - the name says what is missing
@@ -191,7 +202,11 @@ class Budgets:
         return found
 
     def tidy(self, limit: int = 1000) -> int:
-        """Note which reservations expired, delete what was over for a day; return how many expired."""
+        """Note which reservations expired, delete what was over for a day; return how many expired.
+
+        So goes what was spent in windows that are over for two days, when nobody can commit to them any more,
+        and by sessions that are long gone: there are ever new ones.
+        """
         now = self._now_ns()
         with self._db.transaction() as tx:
             expired = tx.execute(
@@ -201,6 +216,13 @@ class Budgets:
             ).rowcount
             before = now - int(_KEEP_S * _NS)
             tx.execute("DELETE FROM reservations WHERE state <> 'reserved' AND finished_ns < ?", (before,))
+            for rule in self._rules():
+                kept_s = 2 * _KEEP_S + rule.window_s + rule.ttl_s
+                if not rule.window_s and rule.per is not Per.SESSION:
+                    continue
+                if not rule.window_s:
+                    kept_s = _KEEP_SESSION_S + rule.ttl_s
+                tx.execute(_FORGET, (rule.name, now - int(kept_s * _NS), limit))
             return expired
 
     def _rule(self, name: str) -> BudgetRule:

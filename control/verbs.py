@@ -43,6 +43,12 @@ class Only:
         """Whether there is a restriction."""
         return bool(self.services or self.agents or self.sessions)
 
+    def of_session(self, session: str | None) -> bool:
+        """Tell whether calls of this session may be spoken of, whatever their service and agent are."""
+        return not self.sessions or Only(sessions=self.sessions).allows(
+            service=None, agent=None, session=session
+        )
+
     def allows(self, *, service: str | None, agent: str | None, session: str | None) -> bool:
         """Tell whether this may be named. What is left out is wider than any pattern.
 

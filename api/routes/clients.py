@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import Caller, Verb
 from api.routes.access import MAX_POSITION, concerns_of, refusals, require
+from collector.naming import name_kept
 from control.notices import rfc3339
 
 if TYPE_CHECKING:
@@ -131,8 +132,11 @@ def take(services: Services, ack: Ack, caller: Caller) -> int:
     concerns = concerns_of(caller)
     for refused in ack.refused:
         breaker = index.by_id(refused.breaker_id)
-        if breaker is not None and (concerns is None or concerns(breaker.scope)):
-            index.count_refused(refused.breaker_id, refused.session_id, refused.count)
+        if breaker is None or (concerns is not None and not concerns(breaker.scope)):
+            continue
+        session = None if refused.session_id is None else name_kept(refused.session_id)
+        if caller.only.of_session(session):  # nobody has the sessions of others halted
+            index.count_refused(breaker.id, session, refused.count)
     return newest
 
 

@@ -72,3 +72,4 @@ CREATE TABLE idempotency (
     created_ns INTEGER NOT NULL,
     PRIMARY KEY (caller, key)
 ) STRICT;
+CREATE INDEX idempotency_by_age ON idempotency (created_ns);

@@ -42,7 +42,7 @@ class Served:
 
     def revoke(self, name: str) -> None:
         book = self.process.services.tokens
-        (found,) = (token for token in book.all() if token.name == name)
+        (found,) = (token for token in book.all() if token.name == name and token.revoked_ns is None)
         book.revoke(found.id, MAKER, last_admin=True)
 
     def ask(

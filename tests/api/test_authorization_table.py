@@ -220,3 +220,34 @@ def decided(plane: Served) -> list[int]:
     path = plane.process.services.control.db.path
     with closing(sqlite3.connect(path)) as connection:
         return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in DECIDED]
+
+
+def test_a_restricted_token_has_no_session_of_others_halted(plane: Served, secrets: dict[str, str]) -> None:
+    """Refusals that a guard reports escalate; what it says of sessions not its own counts nothing."""
+    token = plane.token("mine-only", Verb.CHECK, only=Only(sessions=("mine-*",)))
+    wide = {"scope": {"tool": "shared"}, "reason": "down", "do": "force_open"}
+    breaker = plane.ask("POST", "/v1/breakers", secrets["everything"], json=wide).json()["id"]
+
+    def strength(session: str) -> str:
+        call = {"session_id": session, "tool": "shared"}
+        return str(plane.ask("POST", "/v1/check", secrets["check"], json=call).json()["decision"])
+
+    for session in ("theirs-1", "mine-1", None):
+        refused = [{"breaker_id": breaker, "session_id": session, "count": 9}]
+        ack = {"client": "x", "revision": 1, "refused": refused}
+        assert plane.ask("POST", "/v1/acks", token, json=ack).status_code == 200
+    assert (strength("theirs-1"), strength("mine-1")) == ("deny", "halt")
+    assert plane.ask("GET", f"/v1/breakers/{breaker}", secrets["read"]).json()["denied"] == 11
+
+
+def test_a_token_of_the_same_name_is_not_given_the_answers_of_the_one_before(plane: Served) -> None:
+    body = {"scope": {"session": "asked-twice"}, "reason": "it loops"}
+    replayed = []
+    for _ in range(2):
+        token = plane.token("again", Verb.TRIP)
+        answers = [
+            plane.ask("POST", "/v1/breakers", token, {"idempotency-key": "one"}, json=body) for _ in range(2)
+        ]
+        replayed += ["idempotency-replayed" in answer.headers for answer in answers]
+        plane.revoke("again")
+    assert replayed[:3] == [False, True, False]

@@ -189,6 +189,33 @@ def test_each_part_of_a_call_is_looked_at(api: Api, scope: Scope, call: dict[str
     assert api.check(session_id="s")["decision"] == "allow"
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "chat\x07-17"])
+@pytest.mark.parametrize("part", ["session", "service", "tool", "run", "model", "agent"])
+def test_a_breaker_by_hand_stops_calls_whose_names_are_kept_otherwise(api: Api, part: str, name: str) -> None:
+    body = {"scope": {part: name}, "reason": "stuck"}
+    assert api.ask("POST", "/v1/breakers", json=body).status_code == 200
+    said = {"session": "session_id", "run": "run_id"}.get(part, part)
+    assert api.check(**{"session_id": "s", said: name})["decision"] == "deny"
+
+
+def test_a_breaker_by_hand_over_a_version_stops_its_calls_whatever_their_names(api: Api) -> None:
+    agent, version = "a" * 300, "2" * 300
+    body = {"scope": {"agent": f"{agent}@{version}"}, "reason": "stuck"}
+    assert api.ask("POST", "/v1/breakers", json=body).status_code == 200
+    assert api.check(session_id="s", agent=agent, agent_version=version)["decision"] == "deny"
+    assert api.check(session_id="s", agent=agent, agent_version="1")["decision"] == "allow"
+
+
+def test_arguments_that_nest_without_end_are_unknown_ones(api: Api) -> None:
+    arguments_breaker(api)
+    deep = "[" * 100_000
+    for way in (api, without_shortcut(api)):
+        answer = way.ask(
+            "POST", "/v1/check", json={"session_id": "a", "tool": "fetch_page", "arguments": deep}
+        )
+        assert (answer.status_code, answer.json()["decision"]) == (200, "allow")
+
+
 def test_a_call_that_is_known_to_be_dead_is_refused_where_the_policy_says_so(api: Api) -> None:
     call = {"session_id": "s", "tool": "fetch_page", "arguments": {"url": "x"}}
     signature = f"{call_of('fetch_page', {'url': 'x'}).signature:016x}"

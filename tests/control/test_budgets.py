@@ -209,6 +209,40 @@ def test_old_reservations_are_deleted(world: World) -> None:
         assert connection.execute("SELECT count(*) FROM reservations").fetchone()[0] == 0
 
 
+def owners(world: World) -> int:
+    with world.db.reading() as connection:
+        return int(connection.execute("SELECT count(*) FROM budgets").fetchone()[0])
+
+
+def test_sessions_that_are_over_are_forgotten_and_what_agents_spent_in_old_windows(world: World) -> None:
+    for number in range(5):
+        world.budgets.commit(world.take(1, session=f"s{number}").id)
+        world.budgets.commit(world.take(0.1, "money", agent=f"a{number}").id)
+    assert owners(world) == 10
+    world.clock.advance(86_400)
+    world.budgets.tidy()
+    assert owners(world) == 10, "somebody may still commit what was reserved in it"
+    world.clock.advance(2 * 86_400)
+    world.budgets.tidy()
+    assert owners(world) == 5
+    assert world.refused(10, session="s1").remaining == 9, "what a session spent for ever counts"
+    world.take(1, session="s2")
+    world.clock.advance(90 * 86_400)
+    world.budgets.tidy()
+    assert owners(world) == 1
+    world.clock.advance(200)
+    world.budgets.tidy()
+    assert owners(world) == 0
+
+
+def test_what_an_agent_spent_of_a_budget_without_a_window_is_never_forgotten(tmp_path: Path) -> None:
+    world = World(tmp_path, BudgetRule(name="life", per=Per.AGENT, unit=Unit.USD, limit=1.0))
+    world.budgets.commit(world.take(1, "life").id)
+    world.clock.advance(1000 * 86_400)
+    world.budgets.tidy()
+    assert world.refused(0.1, "life").remaining == 0
+
+
 def test_many_at_once_never_get_more_than_the_limit(world: World) -> None:
     """Threads reserve, spend, give back and forget, all at once: what is promised is never over the limit."""
     lock = threading.Lock()
