@@ -48,6 +48,7 @@ STEPS_PER_BLOCK: Final = 5_000
 COMPRESS_FROM: Final = 256  # bytes
 STOPPING_ATTEMPTS: Final = 2
 TROUBLE_PAUSE: Final = 1.0  # seconds
+LAST_READ_S: Final = 5.0  # of a backlog at the end; the next start reads the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class DetectionLoop:
         readers: Sequence[str],
         settle: float,
         checkpoint_interval: float = 1.0,
+        last_read_s: float = LAST_READ_S,
     ) -> None:
         self._spool = spool
         self._reader = reader
@@ -91,6 +93,8 @@ class DetectionLoop:
         self._all_readers = readers
         self._interval = checkpoint_interval
         self._settle = settle
+        self._last_read_s = last_read_s
+        self._read_until = 0.0
         self._pending: list[Step] = []
         self._merges: list[SessionsMerged] = []
         self._cursor = 0
@@ -107,7 +111,8 @@ class DetectionLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Judge what is in the spool, write a last checkpoint, end."""
+        """Judge what is in the spool, as far as there is time, write a last checkpoint, end."""
+        self._read_until = time.monotonic() + self._last_read_s
         self._stopping.set()
         self._thread.join()
 
@@ -126,11 +131,14 @@ class DetectionLoop:
             stopping = self._stopping.is_set()
             # Asked before looking: what had arrived until then is seen, unless it arrives in that moment.
             passed_ns = self._spool.passed_ns()
-            progressed = self._read_on()
+            progressed = self._read_on(min(due, self._read_until) if stopping else due)
             if not progressed:  # else time is that of the batches: read again, they must say the same again
                 self._advance(passed_ns)
             if stopping and not progressed:
                 self._end()
+                return
+            if stopping and time.monotonic() >= self._read_until:
+                self._checkpoint()  # what waits to be put in order waits for what was not read
                 return
             waiting = len(self._pending) + len(self._recorder) + len(self._noter)
             if waiting >= STEPS_PER_BLOCK or (self._dirty and time.monotonic() >= due):
@@ -176,7 +184,8 @@ class DetectionLoop:
             self._troubles("read of the spool", error)
             time.sleep(TROUBLE_PAUSE)
 
-    def _read_on(self) -> bool:
+    def _read_on(self, due: float) -> bool:
+        """Read at least a batch, if there is one, and on until a checkpoint is due."""
         progressed = False
         for spooled in self._spooled():
             with self._metrics.stage("read steps"):
@@ -185,6 +194,8 @@ class DetectionLoop:
                 self._take(events, spooled.received_ns)
             self._cursor = spooled.seq
             self._dirty = progressed = True
+            if time.monotonic() >= due:
+                break
         return progressed
 
     def _take(self, events: Sequence[StepEvent], received_ns: int) -> None:
