@@ -8,7 +8,8 @@ only for changes made while the client followed.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from bisect import bisect_left
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from control.scope import Scope
 
 MAX_CLIENTS: Final = 10_000
+"""Beyond it those that nothing was heard of for longest are forgotten, but none that is connected."""
 STALE_S: Final = 30.0
 """A client that has not acknowledged the newest change for so long is shown as stale."""
 FORGET_S: Final = 3600.0
@@ -71,7 +73,7 @@ class Followers:
         self._now_ns = now_ns
         self._on_delay = on_delay
         self._lock = threading.Lock()
-        self._clients: dict[tuple[str, str], _Client] = {}
+        self._clients: OrderedDict[tuple[str, str], _Client] = OrderedDict()  # heard of last: at the end
         self._commits: deque[tuple[int, int]] = deque(maxlen=_COMMITS)
 
     def committed(self, revision: int) -> None:
@@ -97,6 +99,7 @@ class Followers:
             if client is not None:
                 client.streams = max(0, client.streams - 1)
                 client.seen_ns = self._now_ns()
+                self._clients.move_to_end((caller, name))
 
     def acknowledged(self, caller: str, name: str, revision: int, held_s: float = 0.0) -> None:
         """Note that a client works with `revision`, which it learned of `held_s` seconds ago."""
@@ -109,10 +112,11 @@ class Followers:
         for delay in delays:
             self._on_delay(delay)
 
-    def have(self, revision: int) -> int:
-        """Return how many of the clients known now work with this change or a later one."""
+    def have(self) -> Callable[[int], int]:
+        """Return what tells how many of the clients known now work with a change or a later one."""
         with self._lock:
-            return sum(client.revision >= revision for client in self._clients.values())
+            known = sorted(client.revision for client in self._clients.values())
+        return lambda revision: len(known) - bisect_left(known, revision)
 
     def acknowledged_by(self, revision: int, scope: Scope) -> tuple[int, int]:
         """Return how many of the clients that are told of a change of this scope work with it, and all."""
@@ -139,7 +143,7 @@ class Followers:
         """Return the time, that of the commit of `newest` (0: long ago), and the clients."""
         with self._lock:
             now = self._now_ns()
-            self._forget(now)
+            self._forget(now, MAX_CLIENTS)
             late_ns = next((at for number, at in reversed(self._commits) if number <= newest), 0)
             return now, late_ns, list(self._clients.values())
 
@@ -147,14 +151,11 @@ class Followers:
         now = self._now_ns()
         client = self._clients.get((caller, name))
         if client is None:
-            if len(self._clients) >= MAX_CLIENTS:
-                self._forget(now)
-            if len(self._clients) >= MAX_CLIENTS:
-                oldest = min(self._clients, key=lambda key: self._clients[key].seen_ns)
-                del self._clients[oldest]
+            self._forget(now, MAX_CLIENTS - 1)
             client = _Client(caller=caller, name=name, since_ns=now, seen_ns=now, revision=revision)
             self._clients[caller, name] = client
         client.seen_ns = now
+        self._clients.move_to_end((caller, name))
         return client
 
     def _delays(self, client: _Client, revision: int, came_ns: int) -> list[float]:
@@ -166,10 +167,16 @@ class Followers:
                 delays.append(max(0, came_ns - at) / _NS)
         return delays
 
-    def _forget(self, now: int) -> None:
+    def _forget(self, now: int, most: int) -> None:
+        """Forget from the front on until `most` are left; those who are connected go to the end instead."""
         before = now - int(FORGET_S * _NS)
-        for key, client in list(self._clients.items()):
-            if not client.streams and client.seen_ns < before:
+        for _ in range(len(self._clients)):
+            key, client = next(iter(self._clients.items()))
+            if client.seen_ns >= before and len(self._clients) <= most:
+                return
+            if client.streams:
+                self._clients.move_to_end(key)
+            else:
                 del self._clients[key]
 
 

@@ -14,6 +14,8 @@ from control import audit
 from control.notices import rfc3339
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from api.services import Services
     from control.audit import Entry
 
@@ -53,7 +55,7 @@ def router(services: Services) -> APIRouter:
     """Make the route."""
     routes = APIRouter(prefix="/v1/audit", tags=["audit"], responses=refusals(401, 403, 422, 503))
 
-    def shown(entry: Entry) -> EntryOut:
+    def shown(entry: Entry, have: Callable[[int], int]) -> EntryOut:
         revision = (entry.after or {}).get("revision") if entry.verb.startswith("breaker.") else None
         return EntryOut(
             seq=entry.seq,
@@ -65,9 +67,7 @@ def router(services: Services) -> APIRouter:
             before=None if entry.before is None else dict(entry.before),
             after=None if entry.after is None else dict(entry.after),
             extra=dict(entry.extra),
-            acknowledged_by=services.following.followers.have(revision)
-            if isinstance(revision, int)
-            else None,
+            acknowledged_by=have(revision) if isinstance(revision, int) else None,
             previous=entry.previous,
             hash=entry.hash,
         )
@@ -86,8 +86,9 @@ def router(services: Services) -> APIRouter:
         with services.control.db.reading() as connection:
             found = audit.entries(connection, since=since, limit=limit)
             newest = audit.head(connection)
+        have = services.following.followers.have()
         return AuditList(
-            entries=[shown(entry) for entry in found],
+            entries=[shown(entry, have) for entry in found],
             head=None if newest is None else f"{newest.seq}:{newest.hash}",
             next_since=found[-1].seq if len(found) == limit else None,
         )

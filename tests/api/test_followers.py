@@ -62,7 +62,7 @@ def test_a_client_that_does_not_follow_is_stale_after_a_while(clock: ManualClock
     assert book.stale(1) == 0
     clock.advance(STALE_S + 1)
     assert [(c.name, c.stale, c.behind) for c in book.all(1)] == [("slow", True, 1), ("quick", False, 0)]
-    assert book.have(1) == 1
+    assert [book.have()(revision) for revision in (0, 1, 2)] == [2, 1, 0]
 
 
 def test_clients_that_are_gone_are_forgotten_and_never_too_many(
@@ -77,6 +77,24 @@ def test_clients_that_are_gone_are_forgotten_and_never_too_many(
     book.connected("local", "c", 1)
     clock.advance(FORGET_S + 1)
     assert [c.name for c in book.all(1)] == ["c"]
+
+
+def test_one_that_is_connected_is_not_forgotten_for_others(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements under ever new names must not have a trip answered before all know of it."""
+    monkeypatch.setattr(followers, "MAX_CLIENTS", 3)
+    book = Followers(clock)
+    book.connected("local", "follows", 0)
+    book.connected("local", "was here", 0)
+    for number in range(20):
+        clock.advance(1)
+        book.acknowledged("other", str(number), 1)
+    assert book.acknowledged_by(1, Scope(tool="t")) == (0, 2)
+    book.left("local", "was here")
+    for number in range(20):
+        book.acknowledged("other", str(number), 1)
+    assert sorted(c.name for c in book.all(1)) == ["18", "19", "follows"]
 
 
 def test_names_are_those_of_a_token(clock: ManualClock) -> None:
