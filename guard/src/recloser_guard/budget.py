@@ -31,15 +31,17 @@ class Reservation:
             raise GuardError(f"amount: must be above 0: {amount}")
         self._guard = guard
         self._name = name
-        self._amount = amount
+        self._amount = float(amount)  # a Decimal or a number of numpy is none of JSON's
         self._call = call
         self._actual: float | None = None
         self.id: str | None = None
         self.decision: Decision | None = None
 
     def commit(self, actual: float) -> None:
-        """Say how much it was in the end."""
-        self._actual = actual
+        """Say how much it was in the end. Raises `GuardError` for what can be no amount."""
+        if not actual >= 0:
+            raise GuardError(f"actual: must be 0 or more: {actual}")
+        self._actual = float(actual)
 
     def __enter__(self) -> Reservation:
         path = f"/v1/budgets/{quote(self._name, safe='')}/reservations"

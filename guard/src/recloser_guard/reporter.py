@@ -13,11 +13,12 @@ from recloser_guard.transport import Forbidden, Transport, Unreachable
 
 _LOG = logging.getLogger("recloser_guard")
 _SPACING_S = 0.05
-_SPREAD_S = 0.5  # many guards hear of a change at once; they need not all acknowledge it at once
-_SPREAD_STOP_S = 0.1  # those who stop calls may wait for it
+_SPREAD_S = 2.0  # many guards hear of a change at once; they need not all acknowledge it at once
+_SPREAD_ASKED_S = 0.1  # when somebody waits for it
 _TIMEOUT_S = 5.0
 _REFUSED_S = 300.0
 _MAX_WAITING = 1000
+_MAX_KEPT = 10_000  # breakers and sessions whose refusals are untold
 _MAX_REFUSED = 256  # breakers and sessions in one acknowledgement
 _MAX_COUNT = 1_000_000
 _MAX_HELD_S = 3600.0
@@ -64,20 +65,20 @@ class Reporter:
         self._posts: list[Post] = []
         self.thread = threading.Thread(target=self._run, name="recloser-guard-report", daemon=True)
 
-    def knows(self, revision: int, *, stops: bool = False) -> None:
-        """The index is at this revision now. `stops`: calls are refused by it, somebody may wait for that."""
+    def knows(self, revision: int, *, asked: bool = False) -> None:
+        """The index is at this revision now. `asked`: somebody waits until that is acknowledged."""
         with self._lock:
             if revision != self._revision:
                 self._revision, self._learned_at = revision, self._clock()
-                if stops:
-                    self._spread, self._hurry = _SPREAD_STOP_S, True
-                    self._urgent.set()
+            if asked:
+                self._spread, self._hurry = _SPREAD_ASKED_S, True
+                self._urgent.set()
         self._wake.set()
 
     def denied(self, breaker_id: str, session: str | None) -> None:
         """A call of a session was refused."""
         with self._lock:
-            self._denials[breaker_id, session] = self._denials.get((breaker_id, session), 0) + 1
+            self._keep((breaker_id, session), 1)
         self._urgent.set()
         self._wake.set()
 
@@ -100,6 +101,11 @@ class Reporter:
         self._wake.set()
         if self.thread.is_alive() and self.thread is not threading.current_thread():
             self.thread.join(timeout)
+
+    def _keep(self, key: tuple[str, str | None], count: int) -> None:
+        if key not in self._denials and len(self._denials) >= _MAX_KEPT:
+            self._denials.pop(next(iter(self._denials)))
+        self._denials[key] = self._denials.get(key, 0) + count
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -149,7 +155,7 @@ class Reporter:
         except (Unreachable, Forbidden):
             with self._lock:
                 for key, count in refused.items():
-                    self._denials[key] = self._denials.get(key, 0) + count
+                    self._keep(key, count)
             raise
         if answer.status >= 400:  # noqa: PLR2004 - the sidecar does not take it and never will
             _LOG.warning("recloser does not take acknowledgements: %s %s", answer.status, answer.body)
@@ -163,7 +169,10 @@ class Reporter:
                     return
                 post = self._posts[0]
             if post.until > self._clock():
-                self._transport.ask("POST", post.path, post.body, timeout=_TIMEOUT_S)
+                try:
+                    self._transport.ask("POST", post.path, post.body, timeout=_TIMEOUT_S)
+                except (TypeError, ValueError, RecursionError) as error:  # no JSON: it never will be
+                    _LOG.error("recloser cannot be told: %s: %r", post.path, error)
             with self._lock:
                 self._posts = [one for one in self._posts if one is not post]
 

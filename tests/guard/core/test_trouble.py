@@ -9,12 +9,15 @@ import threading
 import unittest
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from recloser_guard import CallDenied, Guard, RunHalted
+from recloser_guard import CallDenied, Guard, GuardError, RunHalted
+from recloser_guard.backoff import Backoff
 from recloser_guard.cache import Cache
+from recloser_guard.reporter import Reporter
 from recloser_guard.stream import MAX_EVENT
 from recloser_guard.transport import Transport, Unreachable
 from scripted import Clock, Stream, breaker, eventually, scripted, snapshot
@@ -135,6 +138,35 @@ class Answers(unittest.TestCase):
             never.set()
             ((wait,), _) = join.call_args
             assert 0 <= wait <= 0.1
+
+
+class Telling(unittest.TestCase):
+    def test_money_may_be_a_decimal(self) -> None:
+        with guarding() as (guard, sidecar):
+            sidecar.answers["POST", "/v1/budgets/usd/reservations"] = (201, {"id": "rs_1"})
+            sidecar.answers["POST", "/v1/reservations/rs_1/commit"] = (204, None)
+            with guard.reserve("usd", Decimal("0.5")) as reserved:  # type: ignore[arg-type]
+                reserved.commit(Decimal("0.25"))  # type: ignore[arg-type]
+            eventually(lambda: sidecar.bodies("POST", "/v1/reservations/rs_1/commit") == [{"actual": 0.25}])
+            with self.assertRaises(GuardError), guard.reserve("usd", 1) as reserved:
+                reserved.commit(float("nan"))
+
+    def test_what_cannot_be_written_holds_nothing_else_up(self) -> None:
+        with guarding(breaker(tool="t")) as (guard, sidecar):
+            guard.post("/v1/nonsense", {"x": object()}, 1e9)
+            guard.check("t", session="s")
+            eventually(lambda: any(b.get("refused") for b in sidecar.bodies("POST", "/v1/acks")))
+            assert guard.status().unreported == 0
+
+    def test_what_cannot_be_told_for_long_is_bounded(self) -> None:
+        reporter = Reporter(
+            Transport("http://127.0.0.1:9", None, context=None, version="0"),
+            client="c", backoff=Backoff(lambda low, _: low), uniform=lambda low, _: low,
+        )  # fmt: skip
+        for number in range(10_050):
+            reporter.denied("br", str(number))
+        reporter.denied("br", "10049")
+        assert reporter.unreported() == 10_001
 
 
 class HalfOpen(unittest.TestCase):
