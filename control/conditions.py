@@ -42,10 +42,10 @@ class SpoolLag:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def oldest(self) -> Mapping[str, int]:
+    def oldest(self) -> Mapping[str, int] | None:
         """By reader (`detectors`, `store`), when its oldest unread batch came in (unix ns).
 
-        A reader that has read everything is not named; nobody is while the spool cannot be read.
+        A reader that has read everything is not named; None while the spool cannot be read.
         """
         if not self._path.exists():
             return {}
@@ -55,16 +55,21 @@ class SpoolLag:
                 rows = {name: spool.execute(_OLDEST_UNREAD, (name,)).fetchone() for name in _READERS}
         except sqlite3.Error as error:
             _log.debug("the spool cannot be read: %s", error)
-            return {}
+            return None
         return {name: int(row[0]) for name, row in rows.items() if row is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where conditions are read: `pulse` says when each service was heard last (unix ns)."""
+    """Where conditions are read: `pulse` says when each service was heard last (unix ns).
 
-    oldest_unread: Callable[[], Mapping[str, int]]
+    `oldest_unread` is None and `pulse` empty while nobody can tell: then nothing begins or ends. `watched`
+    are all places that something is delivered to, `destinations` those of them that can be told of trouble.
+    """
+
+    oldest_unread: Callable[[], Mapping[str, int] | None]
     pulse: Callable[[], Mapping[str, int]]
+    watched: frozenset[str]
     destinations: tuple[str, ...]
 
 
@@ -95,21 +100,24 @@ class ConditionsDuty:
         """Look once; write only what changed."""
         with self._db.reading() as connection:
             firing = {alert.finding.id for kind in KINDS for alert in firing_of_kind(connection, kind)}
-            conditions = [
-                *self._silent_services(),
-                *self._late_reading(firing),
-                *self._deliveries(connection, firing),
-            ]
-            changed = self._system.changed(connection, KINDS, conditions)
+            silent, late = self._silent_services(firing), self._late_reading(firing)
+            unknown = {kind for kind, found in ((NO_DATA, silent), (INGEST_LAG, late)) if found is None}
+            conditions = [*(silent or ()), *(late or ()), *self._deliveries(connection, firing)]
+            kinds = [kind for kind in KINDS if kind not in unknown]
+            changed = self._system.changed(connection, kinds, conditions)
         if changed:
             with self._db.transaction() as tx:
-                self._system.reconcile(tx, KINDS, conditions)
+                self._system.reconcile(tx, kinds, conditions)
         self._system.clear_breakers(self._db)
 
-    def _silent_services(self) -> list[Condition]:
+    def _silent_services(self, firing: AbstractSet[str]) -> list[Condition] | None:
+        """The services that fell silent; None when nobody can tell."""
         after_s = self._settings.no_data_s
         if not after_s:
             return []
+        pulse = self._sources.pulse()
+        if not pulse:
+            return None
         return [
             Condition(
                 kind=NO_DATA,
@@ -119,14 +127,23 @@ class ConditionsDuty:
                 since_ns=last_ns,
                 labels=(("service", service),),
             )
-            for service, last_ns in self._sources.pulse().items()
-            if self._now_ns() - max(last_ns, self._started_ns) > after_s * _NS
+            for service, last_ns in pulse.items()
+            if self._now_ns() - self._waited_since(service, last_ns, firing) > after_s * _NS
         ]
 
-    def _late_reading(self, firing: AbstractSet[str]) -> list[Condition]:
+    def _waited_since(self, service: str, last_ns: int, firing: AbstractSet[str]) -> int:
+        """Since when a service is waited for: anew after a start, unless it was silent before that."""
+        fires = system_id(NO_DATA, service) in firing
+        return last_ns if fires else max(last_ns, self._started_ns)
+
+    def _late_reading(self, firing: AbstractSet[str]) -> list[Condition] | None:
+        """The readers that are late; None when nobody can tell."""
         after_s = self._settings.ingest_lag_s
         if not after_s:
             return []
+        unread = self._sources.oldest_unread()
+        if unread is None:
+            return None
         return [
             Condition(
                 kind=INGEST_LAG,
@@ -135,7 +152,7 @@ class ConditionsDuty:
                 since_ns=since_ns,
                 severity=_READERS[reader][1],
             )
-            for reader, since_ns in self._sources.oldest_unread().items()
+            for reader, since_ns in unread.items()
             if self._now_ns() - since_ns > _bound_ns(after_s, system_id(INGEST_LAG, reader) in firing)
         ]
 
@@ -143,7 +160,7 @@ class ConditionsDuty:
         gone = {
             row["name"]: row
             for row in connection.execute("SELECT * FROM destinations WHERE disabled_ns IS NOT NULL")
-            if row["name"] in self._sources.destinations
+            if row["name"] in self._sources.watched
         }
         found = [
             Condition(
@@ -177,7 +194,7 @@ class ConditionsDuty:
                 destinations=self._others(row["destination"]),
             )
             for row in waiting
-            if row["destination"] in self._sources.destinations
+            if row["destination"] in self._sources.watched
             and row["destination"] not in gone
             and row["oldest"] is not None
             and self._now_ns() - row["oldest"]

@@ -15,7 +15,7 @@ from control.notifiers.protocol import Delivered, Failed, Refreshing
 from control.outbox import NotYet, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from control.metrics import ControlMetrics
     from control.notifiers.protocol import Message, Notifier, Result
@@ -79,6 +79,11 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
         self._thread.start()
         self._started.wait()
+
+    @property
+    def names(self) -> Collection[str]:
+        """All places that something is delivered to."""
+        return self._notifiers.keys()
 
     def wake(self) -> None:
         """Look at the outbox now: something was enqueued."""

@@ -86,7 +86,7 @@ class ControlMetrics:
         )
         self.given_up = Counter(
             "recloser_outbox_expired",
-            "Messages that were given up: they waited for too long, or were refused.",
+            "Messages that were given up: they waited for too long, were refused, or could not be written.",
             registry=registry,
         )
         self.breaker_changes = Counter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from control.db import Transaction
     from detectors.notes import Notes
     from detectors.protocol import Finding
+
+_log = logging.getLogger(__name__)
 
 _NS: Final = 1_000_000_000
 _TRIED: Final = 8  # calls named
@@ -105,9 +108,19 @@ class Notices:
         notes = self._notes_of(finding.session_id) if finding.session_id else None
         handoff = None
         if notes is not None and self._brief_of is not None:
-            handoff = self._brief_of(finding, notes)
+            handoff = self._short(self._brief_of, finding, notes)
         breakers = self._breakers_of(tx, finding.session_id, finding.id) if finding.session_id else ()
         return notice(alert, breakers, kind=kind, notes=notes, handoff=handoff, links=self._links.of(finding))
+
+    def _short(
+        self, brief_of: Callable[[Finding, Notes], Mapping[str, Json]], finding: Finding, notes: Notes
+    ) -> Mapping[str, Json] | None:
+        """The short report, None when it cannot be written: the alert is told without it."""
+        try:
+            return brief_of(finding, notes)
+        except Exception:  # noqa: BLE001 - whoever is on call must hear of it, with or without a report
+            _log.exception("the report about session %s cannot be written", finding.session_id)
+            return None
 
 
 def notice(

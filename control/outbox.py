@@ -272,7 +272,8 @@ _NEXT_DUE: Final = """
     WHERE destination = ?1 AND state = 'pending' AND next_ns > ?2
 """
 _OPENING: Final = """
-    SELECT body FROM outbox INDEXED BY outbox_by_key WHERE destination = ?1 AND order_key = ?2 AND type = ?3 AND seq < ?4
+    SELECT body FROM outbox INDEXED BY outbox_by_key
+    WHERE destination = ?1 AND order_key = ?2 AND type = ?3 AND seq < ?4
     ORDER BY seq DESC LIMIT 1
 """
 

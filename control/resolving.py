@@ -50,7 +50,8 @@ def over(alert: Alert, notes: Notes | None, now_ns: int, settings: AlertSettings
     The run ended after the finding; or a person spoke to the agent since (a person looks after it); or the
     last `quiet_calls` tool calls since the finding repeat neither the failing tool nor the same call; or
     nothing was heard for `idle_s`. Calls that a brake refused are no sign of anything, unless they are
-    repeats. Without notes only the last one can be told.
+    repeats. Without notes only the last one can be told. The end of a run and a person's words end nothing
+    that is seen to repeat after them.
     """
     finding = alert.finding
     if finding.kind in _BY_OTHER_MEANS:
@@ -58,7 +59,7 @@ def over(alert: Alert, notes: Notes | None, now_ns: int, settings: AlertSettings
     idle_ns, heard_ns = int(settings.idle_s * _NS), alert.heard_at
     if not finding.session_id:
         idle_ns = max(idle_ns, storm_goes_on_ns(finding))
-    elif alert.run_ended_at:
+    elif alert.run_ended_at and not _goes_on_after(finding, notes, alert.run_ended_at):
         return Over.RUN_ENDED
     elif notes is not None:
         told = _told_by(finding, notes, settings.quiet_calls)
@@ -89,24 +90,33 @@ def _told_by(finding: Finding, notes: Notes, quiet_calls: int) -> Over | None:
         return Over.RUN_ENDED
     if finding.kind == STILL_RUNNING:
         return None
-    if notes.last_user_ns > finding.detected_at:
+    if notes.last_user_ns > finding.detected_at and not _goes_on_after(finding, notes, notes.last_user_ns):
         return Over.USER_SPOKE
     return Over.STREAK_OVER if _streak_over(finding, notes.recent, quiet_calls) else None
+
+
+def _goes_on_after(finding: Finding, notes: Notes | None, moment_ns: int) -> bool:
+    """Tell whether a call that began after a moment repeats what was found."""
+    signatures = signatures_of(finding)
+    return notes is not None and any(
+        call.start_ns > moment_ns and _is_of(call, finding) and _repeats(call, finding, signatures)
+        for call in notes.recent
+    )
 
 
 def _streak_over(finding: Finding, recent: Sequence[Recent], quiet_calls: int) -> bool:
     signatures = signatures_of(finding)
     if finding.tool is None and not signatures:
         return False  # nothing to compare calls with
-    since = [
-        call
-        for call in recent
-        if call.end_ns > finding.detected_at
-        and (finding.agent is None or call.agent is None or call.agent == finding.agent)
-    ]
+    since = [call for call in recent if call.end_ns > finding.detected_at and _is_of(call, finding)]
     judged = [call for call in since if call.outcome != _DENIED or _repeats(call, finding, signatures)]
     last = judged[-quiet_calls:]
     return len(last) >= quiet_calls and not any(_repeats(call, finding, signatures) for call in last)
+
+
+def _is_of(call: Recent, finding: Finding) -> bool:
+    """Tell whether a call is of the finding's agent, as far as that is known."""
+    return finding.agent is None or call.agent is None or call.agent == finding.agent
 
 
 def _repeats(call: Recent, finding: Finding, signatures: frozenset[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ from control.policy import Policy, PolicyHolder
 from control.postoffice import PostOffice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from control.actor import Actor
     from control.alerts.record import Alert
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _NS: Final = 1_000_000_000
 _BREAKERS_EXPIRED_AT_ONCE: Final = 1_000
+_LONGEST_NS: Final = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class Control:
             db=db,
             outbox=outbox,
             notifiers=notifiers,
+            watched=delivery.names,
             wake=delivery.wake,
             breakers_of=breakers_of,
             metrics=metrics,
@@ -119,18 +122,22 @@ class Control:
         return self._source.waiting_for
 
     def step(self) -> int:
-        """Decide about the next batch of findings; return how many rows were read."""
+        """Decide about the next batch of findings; return how many rows were decided."""
         rows = self._source.poll(self._cursor)
         if self._source.generation != self._checked_generation:
             rows = self._checked(rows)
         if not rows:
             return 0
+        begun, decided = self._now_ns(), 0
         with self.db.transaction() as tx:
             for row in rows:
                 self._decide_row(tx, row)
-            set_cursor(tx, CURSOR, rows[-1].seq, self._spool)
-        self._cursor = rows[-1].seq
-        return len(rows)
+                decided += 1
+                if self._now_ns() - begun >= _LONGEST_NS:
+                    break  # others wait for the file: a person's trip, a check that is counted
+            set_cursor(tx, CURSOR, rows[decided - 1].seq, self._spool)
+        self._cursor = rows[decided - 1].seq
+        return decided
 
     def settle(self) -> None:
         """Bring counts of refused checks onto the disk, and escalate breakers that are ignored."""
@@ -206,13 +213,29 @@ class Control:
     def _decide(self, tx: Transaction, finding: Finding, found_ns: int, now: int) -> None:
         ruling = self.policies.current.rule_on(finding, now)
         for trip in ruling.trips:
-            self.breakers.trip(tx, trip, finding, found_ns)
-        opened = breakers_of(tx, finding.session_id, finding.id)
-        taken = self.desk.alerting.take(tx, finding, tuple(b.id for b in opened), ruling)
+            with self._apart(tx, finding, f"the trip of rule {trip.rule}"):
+                self.breakers.trip(tx, trip, finding, found_ns)
+        event = None
+        with self._apart(tx, finding, "the alert"):
+            opened = breakers_of(tx, finding.session_id, finding.id)
+            taken = self.desk.alerting.take(tx, finding, tuple(b.id for b in opened), ruling)
+            event = None if taken is None else taken[1]
         for take in self._takers:
-            take(tx, finding, found_ns)
-        event = None if taken is None else taken[1]
+            with self._apart(tx, finding, "what is noted of tools"):
+                take(tx, finding, found_ns)
         tx.after_commit(lambda: self._report(finding, found_ns, event))
+
+    @contextmanager
+    def _apart(self, tx: Transaction, finding: Finding, what: str) -> Iterator[None]:
+        """Undo only this when it fails for another reason than the database, and count it."""
+        try:
+            with tx.savepoint():
+                yield
+        except sqlite3.Error:
+            raise
+        except Exception:  # noqa: BLE001 - an alert must not undo a brake, nor one brake an alert
+            _log.exception("%s of finding %s failed", what, finding.id)
+            tx.after_commit(self.metrics.malformed.inc)
 
     def _ruling_now(self, finding: Finding, at_ns: int) -> Ruling:
         """Ask the policy in force, whichever that is by then."""

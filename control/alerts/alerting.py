@@ -132,13 +132,18 @@ class Alerting:
             self._announcer.acknowledged(tx, after)
         return self._stored(tx, after, AlertEvent.ACK)[0]
 
-    def end_run(self, tx: Transaction, session_id: str, run_id: str) -> None:
-        """Remember that the run of alerts has ended; they end after `keep_firing_s`."""
+    def end_run(self, tx: Transaction, session_id: str, run_id: str, ended_ns: int) -> None:
+        """Remember that the run of alerts has ended; they end after `keep_firing_s`.
+
+        What was found later than that is of something that went on.
+        """
         now = self._now_ns()
         for alert in _live_of(tx, session_id):
-            if alert.run_ended_at or (run_id and alert.finding.run_id not in ("", run_id)):
+            finding = alert.finding
+            other = run_id and finding.run_id not in ("", run_id)
+            if other or ended_ns <= alert.run_ended_at or ended_ns < finding.detected_at:
                 continue
-            after = replace(alert, run_ended_at=now, updated_at=now)
+            after = replace(alert, run_ended_at=ended_ns, updated_at=now)
             self._stored(tx, after, AlertEvent.UPDATE)
 
     def tell_late(self, tx: Transaction, alert: Alert) -> Alert:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from typing import TYPE_CHECKING, Protocol
 
 from control.notices import message_id
@@ -11,6 +12,8 @@ from control.posting import Poster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from prometheus_client import Counter
 
     from control.alerts.record import Alert
     from control.db import Transaction
@@ -29,7 +32,10 @@ class TellsOf(Protocol):
 
 
 class Announcer:
-    """Tells destinations of alerts. `wake` is called once the messages are on disk."""
+    """Tells destinations of alerts. `wake` is called once the messages are on disk.
+
+    `untold` counts notices that a notifier could not write.
+    """
 
     def __init__(
         self,
@@ -37,11 +43,13 @@ class Announcer:
         notifiers: Mapping[str, Notifier],
         tells_of: TellsOf,
         wake: Callable[[], None],
+        untold: Counter,
     ) -> None:
         self._poster = Poster(outbox, notifiers)
         self._notifiers = notifiers
         self._tells_of = tells_of
         self._wake = wake
+        self._untold = untold
         self._unknown: set[str] = set()
 
     def firing(self, tx: Transaction, alert: Alert) -> tuple[str, ...]:
@@ -70,10 +78,22 @@ class Announcer:
         if not known:
             return ()
         notice = self._tells_of(tx, alert, kind)
-        for name in known:
-            self._poster.tell(tx, name, alert.id, message_id(alert, kind), notice)
+        told = tuple(name for name in known if self._tell(tx, name, alert, kind, notice))
         tx.after_commit(self._wake)
-        return tuple(known)
+        return told
+
+    def _tell(self, tx: Transaction, name: str, alert: Alert, kind: str, notice: Notice) -> bool:
+        """Tell one destination; False when its notifier cannot write the notice; others hear of it."""
+        try:
+            with tx.savepoint():
+                self._poster.tell(tx, name, alert.id, message_id(alert, kind), notice)
+        except sqlite3.Error:
+            raise
+        except Exception:  # noqa: BLE001 - one notifier's defect must not keep all others from hearing
+            _log.exception("the notice about %s cannot be written for %s", alert.id, name)
+            tx.after_commit(self._untold.inc)
+            return False
+        return True
 
     def _is_known(self, name: str) -> bool:
         if name in self._notifiers:

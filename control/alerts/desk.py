@@ -19,7 +19,7 @@ from control.silences import Silence, Silences, to_plain
 from control.system_alerts import SystemAlerts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from collector.step import Json
     from control.actor import Actor
@@ -58,13 +58,14 @@ class AlertParts:
     notes_of: Callable[[str], Notes | None] = _no_notes
     brief_of: Callable[[Finding, Notes], Mapping[str, Json]] | None = None
     links: Links = field(default_factory=Links)
-    oldest_unread: Callable[[], Mapping[str, int]] = _nothing
+    oldest_unread: Callable[[], Mapping[str, int] | None] = _nothing
     pulse: Callable[[], Mapping[str, int]] = _nothing
 
 
 class AlertDesk:
     """See the module. Every method may be called from any thread, `duties` belong to the loop's.
 
+    `watched` are all places that something is delivered to: who is late or gone is told at `notifiers`.
     Raises `ValueError` that names the key when heartbeats go to a destination that does not exist.
     """
 
@@ -75,6 +76,7 @@ class AlertDesk:
         db: ControlDb,
         outbox: Outbox,
         notifiers: Mapping[str, Notifier],
+        watched: Collection[str],
         wake: Callable[[], None],
         breakers_of: Callable[[Transaction, str, str], Sequence[Breaker]],
         metrics: ControlMetrics,
@@ -89,10 +91,15 @@ class AlertDesk:
         self._now_ns = now_ns
         self.silences = Silences(db, now_ns)
         notices = Notices(parts.links, breakers_of, parts.notes_of, parts.brief_of)
-        announcer = Announcer(outbox, notifiers, notices, wake)
+        announcer = Announcer(outbox, notifiers, notices, wake, metrics.given_up)
         self.alerting = Alerting(settings, self.silences, announcer, metrics, now_ns)
         self.system = SystemAlerts(self.alerting, now_ns)
-        sources = Sources(oldest_unread=parts.oldest_unread, pulse=parts.pulse, destinations=tuple(notifiers))
+        sources = Sources(
+            oldest_unread=parts.oldest_unread,
+            pulse=parts.pulse,
+            watched=frozenset(watched),
+            destinations=tuple(notifiers),
+        )
         duties: list[Duty] = [
             AlertRounds(db, self.alerting, parts.notes_of, now_ns),
             ConditionsDuty(db, self.system, sources, settings, now_ns),
@@ -142,7 +149,9 @@ class AlertDesk:
     def take_fact(self, tx: Transaction, fact: Fact) -> None:
         """Learn that a run has ended."""
         if fact.kind == "ended" and fact.session_id:
-            self.alerting.end_run(tx, fact.session_id, str(fact.payload.get("run_id") or ""))
+            at_ns = fact.payload.get("at_ns")
+            ended_ns = at_ns if isinstance(at_ns, int) else self._now_ns()
+            self.alerting.end_run(tx, fact.session_id, str(fact.payload.get("run_id") or ""), ended_ns)
 
     def expire(self, before_ns: int) -> int:
         """End alerts that nothing happened to since a moment (unix ns); return how many."""

@@ -36,8 +36,7 @@ class Alert:
     say who ended it and why; `breaker_ids` are the breakers that its finding opened. `destinations` are those
     that policy names, None for all. `told_episode` is the last episode whose firing was announced, `told`
     where (None: everywhere). `covered_by` is the alert that speaks for this one, `released_at` when such a
-    one ended; `silenced_by` are the silences that held back its firing. `run_ended_at` is when its run ended,
-    by the clock of control.
+    one ended; `silenced_by` are the silences that held back its firing. `run_ended_at` is when its run ended.
     """
 
     id: str

@@ -7,6 +7,8 @@ after a restart an alert that seemed over has to seem so for `keep_firing_s` onc
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +21,14 @@ from control.alerts.system import CLEARED, FLAPPING
 from control.resolving import Over, goes_on, over
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
 
     from control.alerts.alerting import Alerting
     from control.alerts.record import Alert
     from control.db import ControlDb, Transaction
     from detectors.notes import Notes
+
+_log = logging.getLogger(__name__)
 
 _NS: Final = 1_000_000_000
 SLICE: Final = 100
@@ -61,24 +64,50 @@ class AlertRounds:
         self._after = 0
         self._over_since: dict[str, int] = {}
         self._seen: set[str] = set()
+        self._trouble = ""
 
     def turn(self) -> None:
         """Look at the next slice."""
         with self._db.reading() as connection:
             live = book.live_after(connection, self._after, self._slice)
-            steps = [
-                (alert, step) for _, alert in live if (step := self._step(connection, alert)) is not None
-            ]
+            looked = [(alert, self._look(connection, alert)) for _, alert in live]
+        steps = [(alert, step) for alert, step in looked if step is not None]
         if steps:
             with self._db.transaction() as tx:
                 for alert, step in steps:
-                    self._carry_out(tx, alert, step)
+                    self._try(tx, alert, step)
         self._seen |= {alert.id for _, alert in live}
         if len(live) == self._slice:
             self._after = live[-1][0]
             return
         self._over_since = {key: since for key, since in self._over_since.items() if key in self._seen}
         self._after, self._seen = 0, set()
+
+    def _look(self, connection: sqlite3.Connection, alert: Alert) -> _Step | None:
+        """As `_step`; an alert that cannot be looked at waits for the next round and keeps no other back."""
+        try:
+            return self._step(connection, alert)
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - one alert must not keep all others from their end
+            self._complain(alert, error)
+            return None
+
+    def _try(self, tx: Transaction, alert: Alert, step: _Step) -> None:
+        """As `_carry_out`, undone when it fails."""
+        try:
+            with tx.savepoint():
+                self._carry_out(tx, alert, step)
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - one alert must not keep all others from their end
+            self._complain(alert, error)
+
+    def _complain(self, alert: Alert, error: Exception) -> None:
+        """Say once a kind of trouble that an alert cannot be looked after."""
+        if repr(error) != self._trouble:
+            self._trouble = repr(error)
+            _log.error("the alert %s cannot be looked after", alert.id, exc_info=error)
 
     def _step(self, connection: sqlite3.Connection, alert: Alert) -> _Step | None:
         """What is to be done about an alert; None when nothing is."""

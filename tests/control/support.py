@@ -128,6 +128,7 @@ class Parts:
         *,
         policy: Policy | None = None,
         notifiers: Mapping[str, Notifier] | None = None,
+        places: Mapping[str, Notifier] | None = None,
         retry: RetryPolicy | None = None,
         clock: ManualClock | None = None,
         random: Callable[[], float] = lambda: 1.0,
@@ -142,10 +143,11 @@ class Parts:
         self.source = SpoolFindings(folder / "spool.db")
         self.outbox = Outbox(self.db, retry or RetryPolicy(), now_ns=self.clock, random=random)
         self.notifiers = dict(notifiers or {})
-        self.delivery = Delivery(self.outbox, self.notifiers, self.metrics, now_ns=self.clock)
+        delivered_to = self.notifiers if places is None else dict(places)
+        self.delivery = Delivery(self.outbox, delivered_to, self.metrics, now_ns=self.clock)
         self.index = BreakerIndex(policy.escalate_after)
         self.breakers = Breakers(self.db, self.index, self.clock)
-        for name, notifier in self.notifiers.items():
+        for name, notifier in delivered_to.items():
             self.outbox.register(name, notifier.address)
         self.control = Control(
             db=self.db,

@@ -154,12 +154,26 @@ def test_it_ends_by_itself_once_it_has_been_over_for_long_enough(stage: Callable
     assert on.told() == on.told("chat") == [short(STUCK, 1, "firing"), short(STUCK, 1, "resolved")]
 
 
+def ended(at_ns: int) -> Fact:
+    return Fact(1, "ended", "session-1", {"run_id": "run-1", "at_ns": at_ns}, at_ns)
+
+
+def test_a_fact_that_comes_late_ends_nothing_that_was_found_after_it(stage: Callable[..., Stage]) -> None:
+    on = stage()
+    on.find(STUCK)
+    with on.parts.db.transaction() as tx:
+        on.parts.control.desk.take_fact(tx, ended(STUCK.detected_at - 1))
+    on.pass_time(61)
+    on.pass_time(61)
+    assert on.alert().state is AlertState.FIRING
+
+
 def test_a_fact_ends_the_alerts_of_its_run(stage: Callable[..., Stage]) -> None:
     on = stage()
     other = another(7, run_id="run-2", tool="x")
     on.find(STUCK, other)
     with on.parts.db.transaction() as tx:
-        on.parts.control.desk.take_fact(tx, Fact(1, "ended", "session-1", {"run_id": "run-1", "at_ns": 5}, 5))
+        on.parts.control.desk.take_fact(tx, ended(on.parts.clock.now))
         on.parts.control.desk.take_fact(tx, Fact(2, "worked", "session-1", {}, 5))
     on.pass_time(1)
     on.pass_time(60)
@@ -170,7 +184,7 @@ def test_a_revision_takes_the_end_of_its_run_back(stage: Callable[..., Stage]) -
     on = stage()
     on.find(STUCK)
     with on.parts.db.transaction() as tx:
-        on.parts.control.desk.take_fact(tx, Fact(1, "ended", "session-1", {"run_id": "run-1", "at_ns": 5}, 5))
+        on.parts.control.desk.take_fact(tx, ended(on.parts.clock.now))
     on.find(replace(STUCK, revision=1))
     on.pass_time(61)
     on.pass_time(61)

@@ -9,8 +9,8 @@ import pytest
 
 from control.ledger import current, list_destinations
 from control.notifiers.protocol import Failed, Refused
-from tests.control.test_outbox import OVER, Grouped, Post, tell, turns, with_fallback
-from tests.control.test_outbox import FIRED as FIRING
+from control.outbox import Due
+from tests.control.test_outbox import FIRED, OVER, Grouped, Post, tell, turns, with_fallback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,8 +96,9 @@ def test_many_ends_are_put_aside_while_one_alert_of_the_incident_goes_on(post: P
 
 def test_what_was_over_when_it_was_refused_reaches_no_fallback(post: Post) -> None:
     with_fallback(post)
-    tell(post, FIRING)
+    tell(post, FIRED)
     due = post.parts.outbox.next("one")
+    assert isinstance(due, Due)
     tell(post, OVER)
     post.parts.outbox.settle(
         "one", due, Refused("HTTP 400", 400), post.clock(), post.parts.delivery.fallbacks.copy
@@ -110,7 +111,7 @@ def test_an_end_that_comes_while_the_begin_is_handed_over_leaves_no_incident_ope
 ) -> None:
     with_fallback(post)
     post.places["one"].script = [Failed("connection refused")]
-    tell(post, FIRING)
+    tell(post, FIRED)
     post.turn()
     post.clock.advance(301)
     copy = post.parts.delivery.fallbacks.copy
@@ -129,7 +130,7 @@ def test_more_than_is_handed_over_at_once_is_handed_over_all_the_same(post: Post
     post.places["one"].script = [Failed("connection refused")] * 9
     keys = [f"al_{number}" for number in range(250)]
     for key in keys:
-        tell(post, FIRING, key=key)
+        tell(post, FIRED, key=key)
     post.turn()
     post.clock.advance(301)
     turns(post)

@@ -67,6 +67,26 @@ TABLE: dict[str, tuple[Alert, Notes | None, Over | None]] = {
     "run ended before": (alert(), notes(ended_ns=STUCK.detected_at - 1), None),
     "another run ended": (alert(), notes(ended_ns=NOW, run_id="run-2"), None),
     "a fact said so": (alert(run_ended_at=1), notes(run_id="run-2"), Over.RUN_ENDED),
+    "a fact said so, it goes on": (
+        alert(LOOP, run_ended_at=START_NS),
+        notes(call(1, signature=SIGNATURE), run_id="run-2"),
+        None,
+    ),
+    "a fact said so, others go on": (
+        alert(LOOP, run_ended_at=START_NS),
+        notes(call(1), call(2, agent="seller", signature=SIGNATURE), run_id="run-2"),
+        Over.RUN_ENDED,
+    ),
+    "user spoke, it goes on": (
+        alert(LOOP),
+        notes(call(2, signature=SIGNATURE), last_user_ns=START_NS + SECOND_NS),
+        None,
+    ),
+    "user spoke after it": (
+        alert(LOOP),
+        notes(call(2, signature=SIGNATURE), last_user_ns=START_NS + 3 * SECOND_NS),
+        Over.USER_SPOKE,
+    ),
     "user spoke": (alert(), notes(last_user_ns=NOW), Over.USER_SPOKE),
     "user spoke before": (alert(), notes(last_user_ns=STUCK.detected_at), None),
     "other calls": (alert(LOOP), notes(*OTHERS), Over.STREAK_OVER),

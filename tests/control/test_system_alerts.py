@@ -15,6 +15,7 @@ from control.alerts import AlertSettings, AlertState, get_alert, list_alerts
 from control.alerts.desk import AlertParts
 from control.breakers.states import Event
 from control.conditions import SpoolLag
+from control.notifiers.protocol import Message
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.scope import Scope
 from detectors.notes import Notes
@@ -36,17 +37,20 @@ class World:
     def __init__(self, folder: Path, **settings: Any) -> None:  # noqa: ANN401 - any settings
         self.pulse: dict[str, int] = {}
         self.unread: dict[str, int] = {}
+        self.unreadable = False
+        watched: tuple[str, ...] = settings.pop("watched", ())
         hooks = {
             name: Webhook(WebhookConfig(name=name, url=f"http://127.0.0.1:9/{name}", secrets=(SECRET,)))
-            for name in ("pager", "chat")
+            for name in ("pager", "chat", *watched)
         }
         self.parts = Parts(
             folder,
-            notifiers=hooks,
+            notifiers={name: hook for name, hook in hooks.items() if name not in watched},
+            places=hooks,
             alerts=AlertParts(
                 settings=AlertSettings(**settings),
                 pulse=lambda: dict(self.pulse),
-                oldest_unread=lambda: dict(self.unread),
+                oldest_unread=lambda: None if self.unreadable else dict(self.unread),
             ),
         )
 
@@ -219,7 +223,7 @@ def test_the_spool_says_how_late_its_readers_are(tmp_path: Path) -> None:
     lag = SpoolLag(path)
     assert lag.oldest() == {}
     with closing(sqlite3.connect(path)) as spool:
-        assert lag.oldest() == {}
+        assert lag.oldest() is None
         with spool:
             spool.execute("CREATE TABLE batches (seq INTEGER PRIMARY KEY, received_ns INTEGER)")
             spool.execute("CREATE TABLE cursors (name TEXT PRIMARY KEY, seq INTEGER)")
@@ -259,3 +263,43 @@ def _beats(on: World) -> Mapping[str, int]:
             "SELECT destination, count(*) FROM outbox WHERE type = 'heartbeat' GROUP BY destination"
         ).fetchall()
     return {row[0]: row[1] for row in rows}
+
+
+def test_a_restart_neither_ends_nor_repeats_that_a_service_is_silent(world: Callable[..., World]) -> None:
+    on = world(no_data_s=60.0, delivery_lag_s=0.0)
+    on.pulse = {"shop": on.now}
+    on.look(61)
+    assert list(on.alerts()) == [("no_data", "shop")]
+    on.parts.close()
+    again = world(no_data_s=60.0, delivery_lag_s=0.0)
+    again.parts.clock.now, again.pulse = on.now, on.pulse
+    again.look(1)
+    again.look(61)
+    assert again.told("pager") == [("no_data", "firing")]
+
+
+def test_nothing_is_well_again_because_nobody_can_tell(world: Callable[..., World]) -> None:
+    on = world(no_data_s=60.0, ingest_lag_s=60.0, delivery_lag_s=0.0)
+    on.pulse, on.unread = {"shop": on.now}, {"store": on.now}
+    on.look(61)
+    assert set(on.alerts()) == {("no_data", "shop"), ("ingest_lag", "store")}
+    on.pulse, on.unreadable = {}, True
+    on.look(1)
+    assert set(on.alerts()) == {("no_data", "shop"), ("ingest_lag", "store")}
+    on.pulse, on.unreadable, on.unread = {"shop": on.now}, False, {}
+    on.look(1)
+    assert on.alerts() == {}
+
+
+def test_a_control_api_that_is_gone_or_late_is_told_elsewhere(world: Callable[..., World]) -> None:
+    on = world(delivery_lag_s=60.0, watched=("action:gateway",))
+    with on.parts.db.transaction() as tx:
+        message = Message(id="m", type="breaker.opened", body=b"{}")
+        on.parts.outbox.enqueue(tx, "action:gateway", "br_1", message)
+    on.look(61)
+    assert ("delivery_lag", "action:gateway") in on.alerts()
+    with on.parts.db.transaction() as tx:
+        tx.execute("UPDATE destinations SET disabled_ns = 1 WHERE name = 'action:gateway'")
+    on.look(1)
+    assert ("destination_disabled", "action:gateway") in on.alerts()
+    assert ("destination_disabled", "firing") in on.told("pager")
