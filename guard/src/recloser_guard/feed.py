@@ -9,7 +9,7 @@ from typing import Any
 
 from recloser_guard.errors import GuardError
 from recloser_guard.index import Index
-from recloser_guard.record import FORCED_OPEN, OPEN, breaker_from
+from recloser_guard.record import breaker_from
 from recloser_guard.stream import Event
 
 
@@ -17,8 +17,8 @@ class Feed:
     """Applies events in their order.
 
     `index` is replaced by a snapshot and changed by all else. `shown` keeps the breakers as they came, for
-    the cache. `refetch` tells that something may be missed: the whole list is wanted. `stops`: what came last
-    refuses calls.
+    the cache. `refetch` tells that something may be missed: the whole list is wanted. `asked`: what came
+    last wants to be acknowledged at once.
     """
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class Feed:
         self.shown: dict[str, Mapping[str, Any]] = {}
         self.known = False
         self.refetch = False
-        self.stops = False
+        self.asked = False
         self._base = 0
         self._promised = 0
 
     def apply(self, event: Event) -> bool:
         """Take one event; tell whether any breaker changed. Raises `GuardError` for what makes no sense."""
-        self.stops = False
+        self.asked = event.name == "acknowledge"
         try:
             data = json.loads(event.data)
             if event.name == "snapshot":
@@ -72,7 +72,6 @@ class Feed:
         if breaker.revision <= self._base:
             return False
         self.index.put(breaker)
-        self.stops = breaker.state in (OPEN, FORCED_OPEN)
         if self.index.get(breaker.id) is None:
             self.shown.pop(breaker.id, None)
         else:

@@ -350,7 +350,7 @@ class Guard:
         revision = self._feed.index.revision
         self._allowed = Decision(ALLOW, "closed", revision=revision)
         if self._reporter is not None:
-            self._reporter.knows(revision, stops=self._feed.stops)
+            self._reporter.knows(revision, asked=self._feed.asked)
         self._inflight.changed()
 
     def _denied(self, breaker_id: str, session: str | None) -> None:

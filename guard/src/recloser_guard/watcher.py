@@ -172,6 +172,8 @@ class Watcher:
             self._alive()
             if self._feed.index.revision != before:
                 self._on_change()
+        elif self._feed.asked:
+            self._on_change()
         if self._feed.refetch and event.name != "reset" and not self._verified():
             raise Unreachable("the stream of events must begin anew")
 

@@ -56,6 +56,28 @@ class TheStream(unittest.TestCase):
             assert "client=one" in sidecar.asked[0][1]
             assert guard.status().state == "live"
 
+    def test_it_acknowledges_late_unless_it_is_asked_to(self) -> None:
+        def spread(_low: float, high: float) -> float:
+            return 0.01 if high < 1 else 60.0
+
+        ask = threading.Event()
+
+        def tell(stream: Stream) -> None:
+            stream.write(snapshot(revision=4))
+            stream.hold(ask)
+            stream.write(event("upsert", breaker(1, 5, tool="t"), 5))
+            stream.write(event("acknowledge", {"revision": 5}))
+            stream.hold()
+
+        with (
+            scripted(tell) as sidecar,
+            guard_of(sidecar.url, uniform=spread, pace=FAST._replace(silence=10.0)) as guard,
+        ):
+            assert guard.wait_ready(10)
+            assert sidecar.bodies("POST", "/v1/acks") == []
+            ask.set()
+            eventually(lambda: any(b["revision"] == 5 for b in sidecar.bodies("POST", "/v1/acks")))
+
     def test_after_a_break_it_goes_on_from_the_last_event_and_compares_the_whole_list(self) -> None:
         def first(stream: Stream) -> None:
             stream.write(snapshot(revision=4))
