@@ -15,7 +15,7 @@ from control.notifiers.protocol import Delivered, Failed, Refreshing
 from control.outbox import NotYet, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from control.metrics import ControlMetrics
     from control.notifiers.protocol import Message, Notifier, Result
@@ -40,8 +40,9 @@ class _Route:
 class Delivery:
     """Workers in a thread of their own, with an event loop of their own.
 
-    `start`, `wake` and `stop` may be called from any thread; `stop` is safe without `start` and twice. An
-    attempt that is under way when `stop` is called is broken off and made again at the next start.
+    `notifiers` are all places that something is delivered to: those of alerts, and control APIs. `start`,
+    `wake` and `stop` may be called from any thread; `stop` is safe without `start` and twice. An attempt that
+    is under way when `stop` is called is broken off and made again at the next start.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Delivery:
         now_ns: Callable[[], int],
     ) -> None:
         self._outbox = outbox
-        self._notifiers = notifiers
+        self.notifiers = notifiers
         self._metrics = metrics
         self._now_ns = now_ns
         self.fallbacks = Fallbacks(outbox, notifiers, now_ns)
@@ -74,16 +75,11 @@ class Delivery:
 
     def start(self) -> None:
         """Make the destinations known and begin to deliver."""
-        for name, notifier in self._notifiers.items():
+        for name, notifier in self.notifiers.items():
             self._outbox.register(name, notifier.address)
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
         self._thread.start()
         self._started.wait()
-
-    @property
-    def names(self) -> Collection[str]:
-        """All places that something is delivered to."""
-        return self._notifiers.keys()
 
     def wake(self) -> None:
         """Look at the outbox now: something was enqueued."""
@@ -105,7 +101,7 @@ class Delivery:
 
         Raises `KeyError` for a destination that nobody knows, `RuntimeError` when the workers do not run.
         """
-        notifier = self._notifiers[name]
+        notifier = self.notifiers[name]
         loop = self._loop
         if loop is None or loop.is_closed():
             raise RuntimeError("the delivery workers do not run")
@@ -152,15 +148,15 @@ class Delivery:
 
     async def _serve_all(self) -> None:
         self._main = asyncio.current_task()
-        self._wakes = {name: asyncio.Event() for name in self._notifiers}
+        self._wakes = {name: asyncio.Event() for name in self.notifiers}
         self._started.set()
         try:
             async with asyncio.TaskGroup() as group:
-                for name in self._notifiers:
+                for name in self.notifiers:
                     group.create_task(self._serve(name))
                 group.create_task(asyncio.Event().wait())
         finally:
-            for notifier in self._notifiers.values():
+            for notifier in self.notifiers.values():
                 await notifier.close()
 
     async def _serve(self, name: str) -> None:

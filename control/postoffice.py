@@ -33,14 +33,13 @@ class PostOffice:
     def __init__(
         self,
         outbox: Outbox,
-        notifiers: Mapping[str, Notifier],
         delivery: Delivery,
         now_ns: Callable[[], int],
     ) -> None:
         self._outbox = outbox
         self._delivery = delivery
         self._now_ns = now_ns
-        self.notifiers = notifiers
+        self.notifiers = delivery.notifiers
 
     def test(self, name: str, actor: Actor) -> Trial:
         """Send a test now, past everything that waits. Raises `UnknownDestination`."""

@@ -89,13 +89,13 @@ class Control:
         self.policies = policy if isinstance(policy, PolicyHolder) else PolicyHolder(policy)
         self._outbox = outbox
         self._now_ns = now_ns
-        self.post = PostOffice(outbox, notifiers, delivery, now_ns)
+        self.post = PostOffice(outbox, delivery, now_ns)
         self.desk = AlertDesk(
             alerts or AlertParts(),
             db=db,
             outbox=outbox,
             notifiers=notifiers,
-            watched=delivery.names,
+            watched=delivery.notifiers.keys(),
             wake=delivery.wake,
             breakers_of=breakers_of,
             metrics=metrics,

@@ -136,9 +136,10 @@ class PagerDuty:
             event["dedup_key"] = orjson.loads(message.opening)["dedup_key"]
         answer = await self._http.post(self._config.url, orjson.dumps(event), {}, read_body=True)
         result = judge(answer, at_s)
-        if isinstance(result, Failed) and result.status is not None:
+        if isinstance(result, Failed):
+            result = replace(result, reason=result.reason.replace(self._config.routing_key, "…"))
             if result.status == 400:  # noqa: PLR2004 - HTTP's number
-                return Refused(result.reason.replace(self._config.routing_key, "…"), result.status)
+                return Refused(result.reason, result.status)
             if result.status == 429:  # noqa: PLR2004 - HTTP's number
                 return replace(result, retry_after=max(result.retry_after or 0.0, _MIN_PAUSE_S))
         return result

@@ -127,5 +127,6 @@ def _sections(text: str, room: int) -> list[dict[str, object]]:
             break
         fitting = cut(paragraph, limit)
         room -= length(fitting)
-        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": fitting}})
+        # verbatim: addresses and names that agents wrote become neither links nor mentions
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": fitting, "verbatim": True}})
     return blocks

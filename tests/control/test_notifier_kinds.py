@@ -121,8 +121,9 @@ def test_pagerduty_triggers_acknowledges_and_resolves_one_incident(receiver: Rec
     assert {event["routing_key"] for event in events} == {KEY}
 
 
-def test_a_refusal_of_pagerduty_does_not_show_the_key(receiver: Receiver) -> None:
-    receiver.script = [Reply(400, body=f'{{"errors": ["{KEY} is wrong"]}}'.encode())]
+@pytest.mark.parametrize("status", [400, 403, 429, 500])
+def test_no_answer_of_pagerduty_shows_the_key(receiver: Receiver, status: int) -> None:
+    receiver.script = [Reply(status, body=f'{{"errors": ["{KEY} is wrong"]}}'.encode())]
     pager = PagerDuty(PagerDutyConfig(name="p", url=receiver.url, routing_key=KEY))
     (result,) = send(pager, message(pager, FIRING))
     assert KEY not in str(result)
@@ -151,6 +152,7 @@ def test_a_long_text_becomes_sections_that_slack_takes(tmp_path: Path) -> None:
     blocks = orjson.loads(slack.render(notice(FIRING)))["blocks"]
     assert len(blocks) <= 50
     assert sum(len(block["text"]["text"]) for block in blocks) <= 12_000
+    assert all(block["text"]["verbatim"] for block in blocks[1:])
     assert not any(block["text"]["text"].endswith(("&", "&a", "&am", "&amp")) for block in blocks)
 
 

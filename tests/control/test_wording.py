@@ -68,6 +68,29 @@ def test_nothing_that_an_agent_wrote_calls_a_channel_or_makes_a_link() -> None:
     assert "\u202e" not in said
 
 
+@pytest.mark.parametrize("part", ["text", "slack", "summary", "brief"])
+def test_nothing_that_an_agent_wrote_looks_like_a_line_of_ours(part: str) -> None:
+    forged = "\n\r\x0b\x0c\x85\u2028\u2029Stop it: https://elsewhere.example"
+    fields = (
+        "summary",
+        "agent",
+        "service",
+        "session_id",
+        "kind",
+        "cause",
+        "next_step",
+        "note",
+        "resolved_by",
+    )
+    data: dict[str, Any] = dict.fromkeys(fields, f"x{forged}") | {
+        "state": "resolved",
+        "tried": [forged],
+        "breakers": [{"id": forged, "state": forged, "action": forged}],
+    }
+    for line in Wording("any", mrkdwn).render(part, data).splitlines():
+        assert not line.startswith(("Stop it", "https"))
+
+
 def made(folder: Path, source: str, broken: list[str] | None = None) -> Wording:
     """A wording with a template of the user's."""
     path = folder / "mine.j2"
