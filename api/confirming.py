@@ -15,7 +15,7 @@ from api.problems import JSON
 from control.scope import Scope
 
 if TYPE_CHECKING:
-    from api.followers import Followers
+    from api.following import Following
 
 LONGEST_S: Final = 5.0
 _LOOK_S: Final = 0.01
@@ -45,7 +45,7 @@ class ConfirmedOut(BreakerOut):
     )
 
 
-async def confirmed(answer: Response, wait_s: float, followers: Followers) -> Response:
+async def confirmed(answer: Response, wait_s: float, following: Following) -> Response:
     """Add to a breaker's JSON who has acknowledged its revision, after `wait_s` seconds at most.
 
     Holds no thread. A `wait_s` of 0 changes nothing.
@@ -55,7 +55,10 @@ async def confirmed(answer: Response, wait_s: float, followers: Followers) -> Re
     shown = orjson.loads(answer.body)
     scope = Scope(**shown["scope"])
     until = time.monotonic() + wait_s
+    followers = following.followers
     have, all_of_them = followers.acknowledged_by(shown["revision"], scope)
+    if have < all_of_them:
+        following.hub.ask_to_acknowledge(shown["revision"], scope)
     while have < all_of_them and time.monotonic() < until:
         await asyncio.sleep(_LOOK_S)
         have, all_of_them = followers.acknowledged_by(shown["revision"], scope)

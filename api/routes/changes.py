@@ -262,7 +262,7 @@ class _Changing:
     ) -> Response:
         """Do it, and wait for acknowledgements as the body wants it."""
         answer = await run_in_threadpool(self.do, event, target, asked, terms)
-        return await confirmed(answer, asked[1].wait_acks_s, self._services.following.followers)
+        return await confirmed(answer, asked[1].wait_acks_s, self._services.following)
 
     def do(
         self,

@@ -44,8 +44,8 @@ class EventStream(Response):
         """Send them; two tasks: one sends, the other notices that nobody listens any more."""
         del scope
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        sending = asyncio.ensure_future(self._send_all(send))
         leaving = asyncio.ensure_future(_gone(receive))
+        sending = asyncio.ensure_future(self._send_all(send, leaving))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -54,10 +54,13 @@ class EventStream(Response):
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send, leaving: asyncio.Future[None]) -> None:
         async with aclosing(self._events) as events:
             async for chunk in events:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await asyncio.sleep(0)  # who was cut off in the middle is known to be gone after this
+                if leaving.done():
+                    return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -88,7 +91,8 @@ def router(services: Services) -> APIRouter:
         `upsert`: a breaker as GET /v1/breakers shows it. `remove`: it is closed. The `id` of an event is its
         revision; with `Last-Event-ID` only what was missed is sent instead of the snapshot. `reset`, followed
         by a new `snapshot`: the client has missed too much, or was too slow. `heartbeat` every five seconds.
-        A token that is restricted is told of breakers that may concern it.
+        `acknowledge`: somebody waits for the client's POST /v1/acks. A token that is restricted is told of
+        breakers that may concern it.
         """
         try:
             hub.check_room()
