@@ -126,5 +126,8 @@ def main() -> None:
     for line in sys.stdin.buffer:
         sessions, rows = orjson.loads(line)
         normal = fit(Samples(tuple(sessions), tuple(tuple(row) for row in rows)))
-        sys.stdout.buffer.write(orjson.dumps(normal.json()) + b"\n")
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(orjson.dumps(normal.json()) + b"\n")
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            os._exit(0)  # whoever asked is gone; nothing is left to be flushed

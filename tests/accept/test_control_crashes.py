@@ -100,8 +100,24 @@ class Sidecar(Served):
     """With quick retries and nothing that resolves alerts by itself."""
 
     def settings(self) -> str:
-        """What the configuration has besides the usual."""
-        return "[delivery]\nfirst_s = 0.2\ncap_s = 1.0\n"
+        """Quick retries; and no cap on what is stopped in a minute, because a hundred runs loop in it."""
+        policy = self.folder / "policy.toml"
+        policy.write_text(
+            '[[rule]]\nname = "stop"\nkinds = ["doom_loop"]\ntrip = { scope = "session", action = "halt" }\n'
+            "[breaker]\nblast_per_minute = 100000\nblast_share = 1.0\n"
+        )
+        return (
+            "[delivery]\nfirst_s = 0.2\ncap_s = 1.0\nheld_cap_s = 1.0\n"
+            "[alerts]\nkeep_firing_s = 100000\nflap_threshold = 1000\n"
+        )
+
+    def head(self) -> str:
+        """The policy is a file."""
+        return f'policy_file = "{self.folder / "policy.toml"}"\n'
+
+    def rules(self) -> str:
+        """None inline."""
+        return ""
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:  # noqa: ANN401 - JSON
         return httpx.request(
@@ -211,22 +227,30 @@ def on_call() -> Iterator[FlakyOnCall]:
     receiver.stop()
 
 
-def crash_matrix(folder: Path, on_call: FlakyOnCall, process: str, kills: int, seed: int) -> None:
+@pytest.fixture
+def served(tmp_path: Path, on_call: FlakyOnCall) -> Iterator[Sidecar]:
+    sidecar = Sidecar(tmp_path, on_call)
+    sidecar.start()
+    yield sidecar
+    sidecar.end()
+
+
+def crash_matrix(served: Sidecar, on_call: FlakyOnCall, process: str, kills: int, seed: int) -> None:
     rng = random.Random(seed)
-    served = Sidecar(folder, on_call)
-    served.start()
     clients = [Client(served, 2 * number) for number in range(CLIENTS)]
     person = Person(served, seed)
     threads: list[Client | Person] = [*clients, person]
     for thread in threads:
         thread.start()
     done = 0
-    while done < kills:
-        time.sleep(rng.uniform(0.1, 2.0))
-        done += served.kill(process)
-        assert person.is_alive()
-    for thread in threads:
-        thread.stopping.set()
+    try:
+        while done < kills:
+            time.sleep(rng.uniform(0.1, 2.0))
+            done += served.kill(process)
+            assert person.is_alive()
+    finally:
+        for thread in threads:
+            thread.stopping.set()
     for thread in threads:
         thread.join(PATIENCE)
         assert not thread.is_alive()
@@ -240,7 +264,7 @@ def crash_matrix(folder: Path, on_call: FlakyOnCall, process: str, kills: int, s
     assert served.stop() == 0
     check_deliveries(on_call)
     verified = subprocess.run(
-        [Path(sys.executable).parent / "recloser", "audit", "verify", "--data-dir", folder / "data"],
+        [Path(sys.executable).parent / "recloser", "audit", "verify", "--data-dir", served.folder / "data"],
         capture_output=True,
         text=True,
         check=False,
@@ -324,11 +348,11 @@ def check_deliveries(on_call: FlakyOnCall) -> None:
 
 @pytest.mark.accept
 @pytest.mark.short
-def test_control_is_killed_three_times(tmp_path: Path, on_call: FlakyOnCall) -> None:
-    crash_matrix(tmp_path, on_call, "control", kills=3, seed=3)
+def test_control_is_killed_three_times(served: Sidecar, on_call: FlakyOnCall) -> None:
+    crash_matrix(served, on_call, "control", kills=3, seed=3)
 
 
 @pytest.mark.accept
 @pytest.mark.parametrize("process", PROCESSES)
-def test_thirty_kills(tmp_path: Path, on_call: FlakyOnCall, process: str) -> None:
-    crash_matrix(tmp_path, on_call, process, kills=30, seed=30)
+def test_thirty_kills(served: Sidecar, on_call: FlakyOnCall, process: str) -> None:
+    crash_matrix(served, on_call, process, kills=30, seed=30)

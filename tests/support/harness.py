@@ -93,7 +93,7 @@ class Served:
     def start(self) -> None:
         config = self.folder / "recloser.toml"
         config.write_text(
-            f"""
+            f"""{self.head()}
 data_dir = "{self.folder / "data"}"
 otlp_http_port = {self.http_port}
 otlp_grpc_port = {self.grpc_port}
@@ -102,11 +102,7 @@ api_port = {self.api_port}
 name = "on-call"
 url = "{self.on_call.url}"
 secrets = ["{SECRET}"]
-[[policy]]
-name = "stop"
-kinds = ["doom_loop"]
-scope = "session"
-action = "halt"
+{self.rules()}
 {self.settings()}"""
         )
         log = (self.folder / "serve.log").open("ab")
@@ -118,6 +114,14 @@ action = "halt"
         )
         log.close()
         self.await_ready()
+
+    def head(self) -> str:
+        """What the configuration begins with: TOML keys."""
+        return ""
+
+    def rules(self) -> str:
+        """What it stops: TOML tables."""
+        return '[[policy]]\nname = "stop"\nkinds = ["doom_loop"]\nscope = "session"\naction = "halt"\n'
 
     def settings(self) -> str:
         """What the configuration has besides: TOML tables."""
@@ -193,6 +197,12 @@ action = "halt"
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(60)
+
+    def end(self) -> None:
+        """End it if it runs, whatever a test has left behind; its children end with it."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def stored(self, sql: str) -> list[list[Any]]:
         """Ask the stopped sidecar's embedded store."""
