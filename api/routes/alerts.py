@@ -33,7 +33,9 @@ class DeliveryOut(BaseModel):
     destination: str
     message_id: str = Field(description="The webhook-id: the same at every attempt.")
     type: str
-    state: str = Field(description="`pending`, `delivered` or `dead` (given up).")
+    state: str = Field(
+        description="`pending`, `delivered`, `dead` (given up) or `superseded` (no news any more)."
+    )
     attempts: int
     created_at: str
     finished_at: str | None

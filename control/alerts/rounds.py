@@ -1,8 +1,9 @@
 """The duty that looks after alerts that are not over.
 
 What has waited fires, what was held back is told, what is over ends. Each turn looks at one slice of them, in
-order, round and round, so that a turn costs little however many there are. What it sees is only in memory:
-after a restart an alert that seemed over has to seem so for `keep_firing_s` once more.
+order, round and round, so that a turn costs little however many there are; while a round is under way the
+turns come sooner. What it sees is only in memory: after a restart an alert that seemed over has to seem so
+for `keep_firing_s` once more.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 _NS: Final = 1_000_000_000
 SLICE: Final = 100
+_SOON_S: Final = 0.25
 _WHY: Final = {
     Over.RUN_ENDED: "the run has ended",
     Over.USER_SPOKE: "the user has spoken to the agent since",
@@ -59,7 +61,7 @@ class AlertRounds:
         self._alerting = alerting
         self._notes_of = notes_of
         self._now_ns = now_ns
-        self.every_s = every_s
+        self.every_s = self._pause_s = every_s
         self._slice = slice_
         self._after = 0
         self._over_since: dict[str, int] = {}
@@ -79,7 +81,9 @@ class AlertRounds:
         self._seen |= {alert.id for _, alert in live}
         if len(live) == self._slice:
             self._after = live[-1][0]
+            self.every_s = min(self._pause_s, _SOON_S)
             return
+        self.every_s = self._pause_s
         self._over_since = {key: since for key, since in self._over_since.items() if key in self._seen}
         self._after, self._seen = 0, set()
 

@@ -321,8 +321,11 @@ def test_a_turn_looks_at_a_slice_and_a_round_at_all(stage: Callable[..., Stage])
     for finding in many:
         session = finding.session_id
         on.parts.notes[session] = Notes(session_id=session, last_user_ns=on.parts.clock.now)
+    rounds, pauses = on.parts.control.desk.duties[0], []
     for _ in range(3):  # a round: all seem over
         on.pass_time(1)
+        pauses.append(rounds.every_s)
+    assert pauses == [0.25, 0.25, 1.0]
     assert len(firing(on, "doom_loop")) == len(many)
     on.pass_time(60)
     assert len(firing(on, "doom_loop")) == SLICE + 50
