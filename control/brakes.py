@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from control.breakers.book import Breakers
 from control.breakers.index import BreakerIndex
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from control.facts import SpoolFacts, Taker
     from control.policy import PolicyHolder
     from detectors.notes import Notes
+
+
+SAME_TURN_S: Final = 0.05
+"""Calls that are refused so soon after each other were made together, as a guard counts them, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,7 @@ def brakes_of(
 
     `active_sessions` tells how many sessions had a step lately as of a moment (unix ns), None: not known.
     """
-    index = BreakerIndex(settings=policies.current.breakers)
+    index = BreakerIndex(settings=policies.current.breakers, same_turn_s=SAME_TURN_S)
     breakers = Breakers(db, index, now_ns, notes=notes, active_sessions=lambda: active_sessions(now_ns()))
     budgets = Budgets(db, now_ns, lambda: policies.current.budgets)
     dead_calls = DeadCalls()

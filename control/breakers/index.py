@@ -42,6 +42,8 @@ hour, or for days when a person holds it, and long conversations must not be hal
 class BreakerIndex:
     """All breakers that are not closed, in memory: answers checks without touching the disk.
 
+    Refusals of one breaker and session within `same_turn_s` seconds count as one.
+
     `check`, `check_all` and `count_refused` belong to one thread (the event loop); all else is called with
     the database's transaction lock held. Single dictionary operations are what the two sides share.
     """
@@ -51,6 +53,7 @@ class BreakerIndex:
         escalate_after: int = 3,
         *,
         settings: BreakerSettings | None = None,
+        same_turn_s: float = 0.0,
     ) -> None:
         self.settings = settings or BreakerSettings(escalate_after=escalate_after)
         self.revision = 0
@@ -70,13 +73,15 @@ class BreakerIndex:
         self._timed: dict[str, int] = {}
         self._half_open: set[str] = set()
         self._refusing: set[str] = set()
+        self._same_turn_ns = int(same_turn_s * _NS)
+        self._counted_at: dict[tuple[str, str], int] = {}
 
     def check(self, asked: Asked) -> Verdict:
         """Answer for one call, by the precedence of `control/breakers/precedence.py`."""
         outcome = self._outcome(asked)
         if outcome.refusing is None:
             return self._unrefused(asked, outcome)
-        self._count(outcome.refusing, asked.session, 1)
+        self._count_turn(outcome.refusing, asked.session)
         return self._refuse(outcome.refusing, asked.session)
 
     def check_all(self, calls: Iterable[Asked]) -> list[Verdict]:
@@ -84,7 +89,7 @@ class BreakerIndex:
         found = [(asked, self._outcome(asked)) for asked in calls]
         refused = {(o.refusing.id, a.session): o.refusing for a, o in found if o.refusing is not None}
         for (_, session), breaker in refused.items():
-            self._count(breaker, session, 1)
+            self._count_turn(breaker, session)
         return [
             self._unrefused(a, outcome)
             if outcome.refusing is None
@@ -278,6 +283,19 @@ class BreakerIndex:
         """Return how many refusals of a wide breaker a session has ignored, none of them long ago."""
         refused, last = self._ignored.get(breaker_id, {}).get(session, (0, 0))
         return refused if self._now_ns() - last <= IGNORED_GAP_S * _NS else 0
+
+    def _count_turn(self, breaker: Breaker, session: str | None) -> None:
+        """Count a refusal, but one only of calls that a model makes together: nothing was refused before."""
+        if session is not None and self._same_turn_ns:
+            key, now = (breaker.id, session), self._now_ns()
+            last = self._counted_at.pop(key, None)
+            same = last is not None and 0 <= now - last < self._same_turn_ns
+            self._counted_at[key] = last if last is not None and same else now
+            if len(self._counted_at) > _SESSIONS_KEPT:
+                self._counted_at.pop(next(iter(self._counted_at)), None)
+            if same:
+                return
+        self._count(breaker, session, 1)
 
     def _count(self, breaker: Breaker, session: str | None, count: int) -> None:
         self._denied[breaker.id] = self._denied.get(breaker.id, 0) + count

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from control.action import Action
-from control.breakers.index import IGNORED_GAP_S
+from control.breakers.index import IGNORED_GAP_S, BreakerIndex
 from control.breakers.settings import BreakerSettings
 from control.breakers.states import Event, State
 from control.breakers.strength import strength_after
@@ -95,6 +96,26 @@ def test_calls_made_together_are_ignored_once(world: World) -> None:
     world.tripped(TOOL)
     for expected in (D, D, D, H):
         assert {v.strength for v in world.breakers.index.check_all([CALL] * 5)} == {expected}
+
+
+def test_calls_made_together_but_asked_one_by_one_are_ignored_once(world: World) -> None:
+    """A hook is run for each of a message's calls: the agent is not halted before it has read a refusal."""
+    index = BreakerIndex(settings=world.settings, same_turn_s=0.05)
+    index.clock(world.clock)
+    for scope in (TOOL, WIDE):
+        index.put(world.tripped(scope))
+        told = []
+        for _ in range(4):
+            world.clock.advance(0.1)
+            told.append({index.check(CALL).strength for _ in range(9)})
+        assert told == [{D}, {D}, {D}, {H}]
+        index.put(replace(world.act(Event.RESET, scope), state=State.CLOSED))
+    looping = Asked(session="session-1", tool="fetch_page")
+    index.put(world.tripped(TOOL))
+    for _ in range(40):
+        world.clock.advance(0.01)
+        last = index.check(looping).strength
+    assert last is H, "one that asks without end is halted"
 
 
 def test_who_only_looks_ignores_nothing(world: World) -> None:
