@@ -32,6 +32,7 @@ from api.httpserver import EndingServer, HttpBounds, bounded, room_for_connectio
 from api.pages import OwnPagesOnly
 from api.policyfile import PolicyError
 from api.policyrules import destinations_of, policy_of
+from api.portions import Portions
 from api.process import read_options, say_ready, set_up_logging
 from api.ratelimit import Limits, RateLimiter
 from api.refusals import Refusals
@@ -334,7 +335,7 @@ def _server(services: Services, host_names: tuple[str, ...]) -> uvicorn.Server:
 
     bounds = HttpBounds(body_timeout_s=_BODY_TIMEOUT_S, max_connections=room_for_connections())
     config = uvicorn.Config(
-        SecurityHeaders(KnownHosts(OwnPagesOnly(app, unguarded), host_names, unguarded)),
+        Portions(SecurityHeaders(KnownHosts(OwnPagesOnly(app, unguarded), host_names, unguarded))),
         loop="uvloop",
         http=bounded(bounds),
         ws="none",

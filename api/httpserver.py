@@ -1,4 +1,4 @@
-"""uvicorn with bounds: heads in size and time, bodies in time, connections in number.
+"""uvicorn with bounds: heads in size and time, bodies and unread answers in time, connections in number.
 
 uvicorn itself waits for ever for the rest of a request's head, takes a head of any size, and counts no
 connections; a few hundred idle sockets, or one endless header, would otherwise be enough to stop a sidecar.
@@ -30,11 +30,15 @@ _FILES_PER_CONNECTION: Final = 4  # no more than a quarter of what may be open i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBounds:
-    """Bytes, seconds and a number of connections. `body_timeout_s` None: the application sees to bodies."""
+    """Bytes, seconds and a number of connections. `body_timeout_s` None: the application sees to bodies.
+
+    `unread_timeout_s`: for how long a client may take nothing of what waits for it.
+    """
 
     head_bytes: int = 64 * 1024
     head_timeout_s: float = 10.0
     body_timeout_s: float | None = None
+    unread_timeout_s: float = 30.0
     max_connections: int = _MOST_CONNECTIONS
 
 
@@ -75,6 +79,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     bounds: HttpBounds
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _partial = False  # a head has begun and is not complete
     _head_size = 0
     _heads = 0
@@ -88,8 +93,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._wait(self.bounds.head_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer with the connection."""
+        """Forget the timers with the connection."""
         self._stop_waiting()
+        self._is_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -111,6 +117,17 @@ class _BoundedProtocol(HttpToolsProtocol):
             return False
         cycle.keep_alive = False
         return self.scheme == "http"
+
+    def pause_writing(self) -> None:
+        """Give a client that is behind some time; nothing reaches one that does not read, so it is let go."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self.bounds.unread_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client reads."""
+        super().resume_writing()
+        self._is_read()
 
     def on_message_begin(self) -> None:
         """Note that a head has begun."""
@@ -140,6 +157,11 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _refuse(self, answer: bytes) -> None:
         """Say why, if nothing else is being said, and close."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,12 +13,14 @@ from contextlib import contextmanager
 import httpx
 import pytest
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.bodies import MAX_BODY_BYTES
 from api.hosts import KnownHosts, is_ours
 from api.httpserver import HttpBounds, bounded, room_for_connections
+from api.portions import AT_A_TIME, PORTION_BYTES, Portions
 from tests.api.conftest import Api
+from tests.control.support import eventually
 
 PATIENCE = 10.0
 POST = b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -203,3 +206,131 @@ def test_what_a_foreign_page_may_send_without_asking_is_refused(
         "POST", path, content=b'{"session_id": "s"}', headers={"content-type": content_type}
     )
     assert response.status_code == 415
+
+
+async def answers_much(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with one body of eight megabytes, in one piece."""
+    if scope["type"] != "http":
+        return
+    del receive
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8388608")]})
+    await send({"type": "http.response.body", "body": MUCH})
+
+
+MUCH = bytes(8 << 20)
+
+
+def test_a_long_answer_comes_whole_and_only_as_fast_as_it_is_read() -> None:
+    sent: list[int] = []
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        async def noted(message: Message) -> None:
+            await send(message)
+            sent.append(len(message.get("body", b"")))
+
+        await Portions(answers_much)(scope, receive, noted)
+
+    with serving(noting, HttpBounds()) as connection:
+        client = connection()
+        client.sendall(POST + b"Content-Length: 2\r\n\r\n{}")
+        head = client.recv(1)
+        eventually(lambda: len(sent) > 1)
+        assert max(sent) <= PORTION_BYTES
+        assert sum(sent) < len(MUCH)  # the rest has not left the application
+        whole = bytearray(head)
+        while len(whole) < len(MUCH):
+            whole += client.recv(1 << 20)
+        assert whole.endswith(MUCH[: 1 << 20])
+
+
+def test_who_reads_nothing_of_an_answer_is_let_go() -> None:
+    ended = threading.Event()
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        await Portions(answers_much)(scope, receive, send)
+        ended.set()
+
+    with serving(noting, HttpBounds(unread_timeout_s=0.2)) as connection:
+        client = connection()
+        client.sendall(POST + b"Content-Length: 2\r\n\r\n{}")
+        assert ended.wait(PATIENCE)
+        assert len(told(client)) < len(MUCH)
+
+
+@pytest.mark.parametrize("size", [0, 1, PORTION_BYTES, PORTION_BYTES + 1, 2 * PORTION_BYTES])
+@pytest.mark.parametrize("more", [False, True])
+def test_portions_are_the_body(size: int, *, more: bool) -> None:
+    body = bytes(number % 251 for number in range(size))
+    came: list[Message] = []
+
+    async def one_piece(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        came.append(message)
+
+    asyncio.run(Portions(one_piece)({"type": "http"}, receive, send))
+    assert b"".join(message["body"] for message in came) == body
+    assert [message["more_body"] for message in came] == [True] * (len(came) - 1) + [more]
+
+
+def test_long_answers_leave_room_for_short_ones_between_their_portions() -> None:
+    order: list[str] = []
+    body = bytes(3 * PORTION_BYTES)
+
+    async def long(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.body", "body": body})
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        order.append("portion" if message["body"] else "short")
+
+    async def all_of_them() -> None:
+        app = Portions(long)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2 * AT_A_TIME):
+                group.create_task(app({"type": "http"}, receive, send))
+            for _ in range(3):
+                await asyncio.sleep(0)
+                await send({"type": "http.response.body", "body": b""})
+
+    asyncio.run(all_of_them())
+    assert order.count("portion") == 3 * 2 * AT_A_TIME
+    shorts = [0, *(place for place, what in enumerate(order) if what == "short")]
+    assert max(later - sooner for sooner, later in itertools.pairwise(shorts)) <= AT_A_TIME + 1
+
+
+def test_who_leaves_while_waiting_for_a_portion_holds_up_nobody() -> None:
+    done: list[int] = []
+
+    async def long(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
+        await send({"type": "http.response.body", "body": bytes(5 * PORTION_BYTES)})
+        done.append(scope["number"])
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        del message
+
+    async def all_of_them() -> None:
+        app = Portions(long)
+        tasks = [
+            asyncio.create_task(app({"type": "http", "number": number}, receive, send))
+            for number in range(40)
+        ]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(all_of_them())
+    assert set(done) >= set(range(1, 40, 2))
