@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 SETTLE_S = 0.3
 PATIENCE_S = 60.0
+AFTER_NS = 250_000_000
 
 
 @dataclass
@@ -56,11 +57,11 @@ class Trip:
 
 @dataclass
 class Measured:
-    """What one part of the benchmark gave."""
+    """What one part of the benchmark gave. `checks`: when each ended (`time.monotonic_ns`), how long (ms)."""
 
     trips: list[Trip] = field(default_factory=list)
     noted: list[Noted] = field(default_factory=list)
-    check_ms: list[float] = field(default_factory=list)
+    checks: list[tuple[int, float]] = field(default_factory=list)
 
 
 class Checks(threading.Thread):
@@ -71,7 +72,7 @@ class Checks(threading.Thread):
         self._port = port
         self._every = 1 / rate
         self._stopping = threading.Event()
-        self.took_ms: list[float] = []
+        self.took: list[tuple[int, float]] = []
 
     def run(self) -> None:
         """Ask until told to stop."""
@@ -86,14 +87,14 @@ class Checks(threading.Thread):
             began = time.perf_counter() if early > 0 else due
             connection.request("POST", "/v1/check", body, {"content-type": "application/json"})
             connection.getresponse().read()
-            self.took_ms.append((time.perf_counter() - began) * 1e3)
+            self.took.append((time.monotonic_ns(), (time.perf_counter() - began) * 1e3))
         connection.close()
 
-    def end(self) -> list[float]:
-        """Stop, and return how long each took (ms)."""
+    def end(self) -> list[tuple[int, float]]:
+        """Stop, and return when each ended and how long it took (ms)."""
         self._stopping.set()
         self.join()
-        return self.took_ms
+        return self.took
 
 
 def main() -> None:
@@ -184,7 +185,7 @@ def _measure(port: int, options: argparse.Namespace) -> Measured:
             _release(port, trip)
             time.sleep(SETTLE_S)
             measured.trips.append(trip)
-        measured.check_ms = checks.end()
+        measured.checks = checks.end()
         for pipe in pipes:
             pipe.send((STOP, ""))
         measured.noted = [pipe.recv() for pipe in pipes if pipe.poll(PATIENCE_S)]
@@ -242,13 +243,19 @@ def _print(name: str, measured: Measured, options: argparse.Namespace) -> None:
             f"  begun after the trip was {since:8} and let through: {sum(late):3} in {len(late)} trips, "
             f"at most {max(late, default=0)} a trip"
         )
-    print(
-        f"  calls in flight at a trip: {_in_flight(measured, options.call_ms):.1f} on average; let through by "
-        f"a guard that knew: {_disobeyed(measured)}"
-    )
+    running = _in_flight(measured, options.call_ms)
+    print(f"  calls in flight at a trip: {running:.1f} on average")
+    print(f"  let through by a guard that knew: {_disobeyed(measured)}")
     print(f"  watchers that fell behind: {sum(noted.resets for noted in measured.noted)}")
     _decisions([ns for noted in measured.noted for ns in noted.check_ns])
-    _line("/v1/check meanwhile", measured.check_ms, None)
+    changes = [at for trip in measured.trips for at in (trip.asked, trip.release_asked)]
+    near = [any(0 <= ended - at < AFTER_NS for at in changes) for ended, _ in measured.checks]
+    took = [took for _, took in measured.checks]
+    _line("/v1/check", took, None)
+    _line(
+        "/v1/check, 250 ms after each change", [ms for ms, hot in zip(took, near, strict=True) if hot], None
+    )
+    _line("/v1/check, else", [ms for ms, hot in zip(took, near, strict=True) if not hot], None)
 
 
 def _knew(measured: Measured, changes: list[tuple[int, int]]) -> list[float]:
