@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
@@ -69,8 +69,8 @@ class _Watcher:
     lost: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wants(self, breaker: Breaker | None) -> bool:
-        return breaker is None or self.concerns is None or self.concerns(breaker.scope)
+    def wants(self, scope: Scope | None) -> bool:
+        return scope is None or self.concerns is None or self.concerns(scope)
 
     def offer(self, frame: bytes) -> None:
         if self.lost:
@@ -81,6 +81,14 @@ class _Watcher:
         else:
             self.frames.append(frame)
         self.wake.set()
+
+
+class _Told(NamedTuple):
+    """What is handed out. `revision` None: whoever knows more is told too; `scope` None: everybody is."""
+
+    revision: int | None
+    scope: Scope | None
+    frame: bytes
 
 
 class WatchHub:
@@ -104,7 +112,7 @@ class WatchHub:
         self._on_reset = on_reset
         self._watchers: set[_Watcher] = set()
         self._polls: set[asyncio.Event] = set()
-        self._fresh: deque[tuple[Change, bytes]] = deque()
+        self._fresh: deque[_Told] = deque()
         self._handing: Iterator[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: asyncio.TimerHandle | None = None
@@ -132,9 +140,15 @@ class WatchHub:
         loop = self._loop
         if loop is None or not self._listeners:
             return  # whoever comes now finds it in the snapshot
-        self._fresh.append((change, self._frame(change)))
+        self._fresh.append(_Told(change.revision, _scope(change), self._frame(change)))
         with suppress(RuntimeError):  # the loop has ended, and everybody with it
             loop.call_soon_threadsafe(self._hand_out)
+
+    def ask_to_acknowledge(self, revision: int, scope: Scope) -> None:
+        """Ask those who are told of a change to acknowledge it at once; called in the event loop."""
+        frame = _event(b"acknowledge", None, b'{"revision":%d}' % revision)
+        self._fresh.append(_Told(None, scope, frame))
+        self._hand_out()
 
     def end(self) -> None:
         """End every stream and every long poll; nobody new is let in."""
@@ -231,11 +245,12 @@ class WatchHub:
     def _handed_out(self) -> Iterator[None]:
         """Hand every change to every watcher, in order; yields after `AT_A_TIME` watchers."""
         while self._fresh:
-            change, frame = self._fresh.popleft()
+            news = self._fresh.popleft()
             told = 0
             for watcher in list(self._watchers):
-                if change.revision > watcher.known and watcher.wants(change.breaker):
-                    watcher.offer(frame)
+                old = news.revision is not None and news.revision <= watcher.known
+                if not old and watcher.wants(news.scope):
+                    watcher.offer(news.frame)
                     told += 1
                     if told % AT_A_TIME == 0:
                         yield
@@ -257,7 +272,7 @@ class WatchHub:
         if missed is None:
             return self._anew(watcher)
         watcher.known = max((change.revision for change in missed), default=last_revision)
-        return (b"".join(self._frame(change) for change in missed if watcher.wants(change.breaker)),)
+        return (b"".join(self._frame(change) for change in missed if watcher.wants(_scope(change))),)
 
     def _anew(self, watcher: _Watcher) -> Sequence[bytes]:
         """Begin anew. The snapshot stays the one that all share: it may be long, and they may be many."""
@@ -267,7 +282,7 @@ class WatchHub:
         revision, breakers = self._source.snapshot()
         watcher.known = max(watcher.known, revision)
         if watcher.concerns is not None:
-            return self._listed(revision, [each for each in breakers if watcher.wants(each)])
+            return self._listed(revision, [each for each in breakers if watcher.wants(each.scope)])
         if self._whole is None or self._whole[0] != revision:
             self._whole = (revision, self._listed(revision, breakers))
         return self._whole[1]
@@ -281,6 +296,10 @@ class WatchHub:
             return _event(b"upsert", change.revision, self._write(change.breaker))
         gone = {"id": change.breaker_id, "revision": change.revision}
         return _event(b"remove", change.revision, orjson.dumps(gone))
+
+
+def _scope(change: Change) -> Scope | None:
+    return None if change.breaker is None else change.breaker.scope
 
 
 def _event(name: bytes, revision: int | None, data: bytes) -> bytes:

@@ -91,7 +91,8 @@ def router(services: Services) -> APIRouter:
         `upsert`: a breaker as GET /v1/breakers shows it. `remove`: it is closed. The `id` of an event is its
         revision; with `Last-Event-ID` only what was missed is sent instead of the snapshot. `reset`, followed
         by a new `snapshot`: the client has missed too much, or was too slow. `heartbeat` every five seconds.
-        A token that is restricted is told of breakers that may concern it.
+        `acknowledge`: somebody waits for the client's POST /v1/acks. A token that is restricted is told of
+        breakers that may concern it.
         """
         try:
             hub.check_room()
