@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -251,3 +251,33 @@ def test_a_token_of_the_same_name_is_not_given_the_answers_of_the_one_before(pla
         replayed += ["idempotency-replayed" in answer.headers for answer in answers]
         plane.revoke("again")
     assert replayed[:3] == [False, True, False]
+
+
+def test_what_a_restricted_token_names_is_compared_everywhere(plane: Served, secrets: dict[str, str]) -> None:
+    verbs = (Verb.READ, Verb.CHECK, Verb.TRIP, Verb.OVERRIDE)
+    token = plane.token("shop-only", *verbs, only=Only(services=("shop-*",)))
+    theirs = {"scope": {"service": "bank", "tool": "pay"}, "reason": "down", "do": "force_open"}
+    breaker = plane.ask("POST", "/v1/breakers", secrets["everything"], json=theirs).json()["id"]
+    calls = {"session_id": "s", "service": "bank", "tool": "pay"}
+    context = {"context": {"targetingKey": "s", "service": "bank"}}
+    why = {"reason": "why"}
+    refused: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("/v1/check", calls),
+        ("/v1/check/batch", {"calls": [calls]}),
+        ("/ofrep/v1/evaluate/flags/allow.pay", context),
+        ("/ofrep/v1/evaluate/flags", context),
+        ("/v1/budgets/any/reservations", {"service": "bank", "session_id": "s", "amount": 1}),
+        ("/v1/breakers", {**theirs, "scope": {"service": "bank", "session": "s"}}),
+        ("/v1/breakers", {**theirs, "scope": {"session": "s"}}),
+        (f"/v1/breakers/{breaker}/release", why),
+        (f"/v1/breakers/{breaker}/force_close", {**why, "ttl_s": 60}),
+    )
+    for path, body in refused:
+        assert plane.ask("POST", path, token, json=body).status_code == 403, path
+    lease = plane.ask("POST", f"/v1/breakers/{breaker}/leases", token, json={})
+    assert (lease.status_code, lease.json()["code"]) == (404, "not_found")
+    ack = {"client": "x", "revision": 1, "refused": [{"breaker_id": breaker, "session_id": "s", "count": 9}]}
+    assert plane.ask("POST", "/v1/acks", token, json=ack).status_code == 200
+    assert plane.ask("GET", f"/v1/breakers/{breaker}", token).status_code == 404
+    shown = plane.ask("GET", f"/v1/breakers/{breaker}", secrets["read"]).json()
+    assert (shown["state"], shown["denied"]) == ("forced_open", 0)
