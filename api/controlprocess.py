@@ -41,7 +41,7 @@ from api.services import MetricsSource, Probe, Services
 from control.actions import ActionConfig, Actions, actions_of, notifiers_of
 from control.alerts.settings import AlertSettings
 from control.brakes import brakes_of
-from control.db import ControlDb, ControlDbError, ControlDbInUseError
+from control.db import GONE, ControlDb, ControlDbError, ControlDbInUseError
 from control.delivery import Delivery
 from control.duties import Duty
 from control.facts import FactsDuty, SpoolFacts, SpoolNotes
@@ -224,6 +224,8 @@ class ControlProcess:
         self._db.close()
 
     def _probe(self) -> str | None:
+        if self._db.gone:
+            return f"its file: {self._db.path.name} {GONE}"
         if not self._loop.alive or time.monotonic() - self._loop.last_turn > _STALLED_S:
             return "the control loop to go on"
         if not self._delivery.alive:

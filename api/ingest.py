@@ -213,6 +213,10 @@ class IngestProcess:
             if self._spool.failed or self._detection.failed or self._shipping.failed or http.done():
                 logging.shutdown()
                 os._exit(70)
+            if self._spool.gone:
+                logger.error("spool.db was deleted or replaced while it was in use; beginning a new one")
+                logging.shutdown()
+                os._exit(70)
             self._metrics.spool_bytes.set(self._spool.size)
             self._metrics.identities.set(self._spool.known_identities)
             for name, used_s in self._tokens.last_used().items():

@@ -129,6 +129,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _name(connection: sqlite3.Connection) -> str:
     """The identity of a spool file, random and given once: positions in another file mean nothing in this."""
     row = connection.execute("SELECT value FROM state WHERE key = 'name'").fetchone()
@@ -193,6 +201,7 @@ class Spool:
         self.failed: BaseException | None = None
         self.name = ""
         self._writer = self._open()
+        self._identity = _identity(path)
         newest = self._writer.execute(
             "SELECT received_ns FROM identities ORDER BY seq DESC LIMIT 1"
         ).fetchone()
@@ -251,6 +260,11 @@ class Spool:
     def cannot_write(self) -> bool:
         """Whether the last commit failed; `try_to_write` finds out whether the next one would."""
         return self._cannot_write
+
+    @property
+    def gone(self) -> bool:
+        """Whether the file was deleted or replaced: what is written now, nobody finds."""
+        return _identity(self._path) != self._identity
 
     def try_to_write(self) -> None:
         """Commit something small, without waiting for it."""

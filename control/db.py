@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from control.migrate import NewerSchemaError, migrate, refuse_newer
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SqlValue: TypeAlias = "int | float | str | bytes | None"
+
+GONE: Final = "was deleted or replaced while it was in use; put it back or start anew"
 
 
 class ControlDbError(Exception):
@@ -93,6 +95,9 @@ class Transaction:
 class ControlDb:
     """The one writer of `control.db`, safe to use from several threads, and its readers.
 
+    When the file is deleted or replaced meanwhile, every transaction is refused (`sqlite3.OperationalError`):
+    what it would acknowledge is in no file that the next start finds.
+
     Raises `ControlDbInUseError` when another process holds the file, `ControlDbError` when it cannot be
     opened, is damaged, or was made by a newer version of the program.
     """
@@ -105,6 +110,7 @@ class ControlDb:
         try:
             self._writer = _open_writer(path)
             migrate(self._writer)
+            self._identity = _identity(path)
         except (sqlite3.Error, NewerSchemaError) as error:
             os.close(self._lock_file)
             raise ControlDbError(f"{path}: {error}") from error
@@ -123,6 +129,8 @@ class ControlDb:
                 with self._under_way.savepoint():
                     yield self._under_way
                 return
+            if self.gone:
+                raise sqlite3.OperationalError(f"{self.path}: {GONE}")
             tx = Transaction(self._writer)
             self._writer.execute("BEGIN IMMEDIATE")
             self._under_way = tx
@@ -136,6 +144,11 @@ class ControlDb:
             finally:
                 self._under_way = None
             tx.committed()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the file at the path is another one than was opened, or none."""
+        return _identity(self.path) != self._identity
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -183,6 +196,14 @@ def _open_writer(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a third of what Path.stat takes, at every transaction
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _exclusive(path: Path) -> int:

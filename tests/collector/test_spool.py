@@ -311,3 +311,13 @@ def test_after_a_restart_the_newest_spans_are_known_that_there_is_room_for(tmp_p
     resent = [again.append(batch(first), ipc.encode(batch(first))).result() for first in (196, 100, 96)]
     again.close()
     assert [appended.fresh for appended in resent] == [0, 0, 4]
+
+
+def test_a_spool_whose_file_is_gone_says_so(spool: Spool, path: Path) -> None:
+    assert not spool.gone
+    path.rename(path.with_name("elsewhere"))
+    assert spool.gone
+    path.touch()
+    assert spool.gone
+    path.with_name("elsewhere").rename(path)
+    assert not spool.gone

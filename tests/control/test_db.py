@@ -114,3 +114,25 @@ def test_one_that_fails_after_a_commit_keeps_no_other_from_running(db: ControlDb
 
 def test_the_files_are_for_their_owner_only(db: ControlDb) -> None:
     assert [p.name for p in db.path.parent.iterdir() if p.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, *, replaced: bool) -> None:
+    path = tmp_path / "control.db"
+    with closing(ControlDb(path)) as db:
+        with db.transaction() as tx:
+            set_cursor(tx, "findings", 1)
+        path.rename(tmp_path / "elsewhere")
+        if replaced:
+            path.touch()
+        assert db.gone
+        ran: list[str] = []
+        with pytest.raises(sqlite3.OperationalError, match="deleted or replaced"), db.transaction() as tx:
+            ran.append("the block")
+        assert ran == []
+        path.unlink(missing_ok=True)
+        (tmp_path / "elsewhere").rename(path)
+        assert not db.gone
+        with db.transaction() as tx:
+            set_cursor(tx, "findings", 2)
+            assert get_cursor(tx, "findings") == 2
