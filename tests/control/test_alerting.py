@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from control import flapping
 from control.actor import Actor
 from control.alerts import AlertSettings, AlertState, IllegalAlertTransition, UnknownAlert, get_alert
 from control.alerts.book import firing_of_kind
@@ -211,6 +212,15 @@ def test_an_alert_that_comes_and_goes_becomes_one_that_says_so(stage: Callable[.
     on.pass_time(601)
     assert firing(on, FLAPPING) == []
     assert on.told()[5:] == [short(flapping[0].finding, 1, "resolved")]
+
+
+def test_what_flaps_is_calm_only_well_below_what_made_it_flap(tmp_path: Path) -> None:
+    settings = AlertSettings(flap_threshold=4, flap_window_s=100.0)
+    with closing(Parts(tmp_path)) as parts, parts.db.transaction() as tx:
+        for at_s in (0, 10, 20):
+            flapping.count_episode(tx, "k", at_s * SECOND_NS, settings)
+        calm = [flapping.is_calm(tx, "k", at_s * SECOND_NS, settings) for at_s in (20, 101, 111)]
+    assert calm == [False, False, True]
 
 
 def test_what_still_fires_when_it_flaps_no_more_is_announced(stage: Callable[..., Stage]) -> None:

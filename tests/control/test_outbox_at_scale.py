@@ -133,5 +133,6 @@ def test_more_than_is_handed_over_at_once_is_handed_over_all_the_same(post: Post
         tell(post, FIRED, key=key)
     post.turn()
     post.clock.advance(301)
-    turns(post)
+    divert = post.parts.delivery.fallbacks.divert
+    assert [divert("one"), divert("one"), divert("one")] == [(200, 0.0), (50, None), (0, None)]
     assert turns(post, "two") == [f"{key}-1-firing" for key in keys]
