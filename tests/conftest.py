@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -14,3 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("search", print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+@pytest.fixture(autouse=True)
+def _a_closed_pipe_ends_no_test() -> Iterator[None]:
+    """Commands let SIGPIPE end them, as others do; run in this process they leave that behind."""
+    yield
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -30,6 +30,7 @@ PROCESSES: Final = ("ingest", "store", "control", "supervisor")
 CLIENTS: Final = 2
 SWITCHES: Final = 6
 LONG_S: Final = 3600
+SWITCH: Final = "switch-"
 
 
 @dataclass(slots=True)
@@ -152,13 +153,13 @@ class Person(threading.Thread):
             time.sleep(self._rng.uniform(0.02, 0.15))
 
     def _switch(self) -> None:
-        service = f"switch-{self._rng.randrange(SWITCHES)}"
-        known = self.states.get(service)
+        name = f"{SWITCH}{self._rng.randrange(SWITCHES)}"
+        known = self.states.get(name)
         if known is None:
-            scope = {"service": service, "tool": "pay"}
-            answer = self._until_told("/v1/breakers", {"scope": scope, "action": "deny", "reason": "test"})
+            body = {"scope": {"session": name, "tool": "pay"}, "action": "deny", "reason": "test"}
+            answer = self._until_told("/v1/breakers", body)
             assert answer.status_code in (200, 201), answer.text
-            self.states[service] = "open"
+            self.states[name] = answer.json()["state"]
             return
         act = self._rng.choice(
             {
@@ -168,17 +169,13 @@ class Person(threading.Thread):
                 "closed": ("trip", "force_open", "force_close"),
             }[known]
         )
-        body: dict[str, Any] = {"reason": "test"}
-        if act in ("force_open", "force_close"):
-            body["ttl_s"] = LONG_S
-        answer = self._until_told(f"/v1/breakers/{self._id_of(service)}/{act}", body)
+        hold = {"ttl_s": LONG_S} if act in ("force_open", "force_close") else {}
+        answer = self._until_told(f"/v1/breakers/{self._id_of(name)}/{act}", {"reason": "test", **hold})
         assert answer.status_code == 200, answer.text
-        after = {"force_open": "forced_open", "force_close": "forced_closed", "trip": "open"}
-        self.states[service] = after.get(act, "closed")
+        self.states[name] = answer.json()["state"]
 
-    def _id_of(self, service: str) -> str:
-        found = self._listed("/v1/breakers?limit=1000")["breakers"]
-        return str(next(each["id"] for each in found if each["scope"]["service"] == service))
+    def _id_of(self, name: str) -> str:
+        return str(self._listed(f"/v1/breakers?session_id={name}")["breakers"][0]["id"])
 
     def _resolve_one(self) -> None:
         firing = self._listed("/v1/alerts?state=firing&limit=50")["alerts"]
@@ -188,7 +185,7 @@ class Person(threading.Thread):
 
     def _reset_one(self) -> None:
         found = self._listed("/v1/breakers?state=open&limit=100")["breakers"]
-        doomed = [each for each in found if each["scope"]["session"]]
+        doomed = [each for each in found if not each["scope"]["session"].startswith(SWITCH)]
         if doomed:
             one = self._rng.choice(doomed)
             self.reset.add(one["scope"]["session"])
@@ -299,9 +296,8 @@ def await_alerts(served: Sidecar, sessions: list[str]) -> None:
 def check_breakers(served: Sidecar, person: Person, sessions: list[str]) -> None:
     """Nothing was lost, nothing released: switches stand as the person left them, doomed runs are stopped."""
     breakers = listed(served, "/v1/breakers?", "breakers")
-    switches = {each["scope"]["service"]: each["state"] for each in breakers if each["scope"]["service"]}
-    assert switches == person.states
-    state = {each["scope"]["session"]: each["state"] for each in breakers if each["scope"]["session"]}
+    state = {each["scope"]["session"]: each["state"] for each in breakers}
+    assert {name: it for name, it in state.items() if name.startswith(SWITCH)} == person.states
     for session in sessions:
         if session not in person.reset:
             assert state.get(session) == "open", session
