@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from api.stopping import Price, Run, Spared
 from collector.step import Kind, Outcome, Step
 from control.action import Action
 from control.breakers.thresholds import ROW_GAP_S, with_session
-from control.policy import Policy, Target, Trip
+from control.policy import Policy, Ruling, Target, Trip
 from control.scope import Asked, Scope
 from detectors.protocol import Severity
 
@@ -35,7 +35,7 @@ _MINUTE_NS: Final = 60 * _NS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A finding as it first became an alert; `destinations` None: everybody, empty: nobody.
+    """A finding as it became an alert, or a critical one; `destinations` None: everybody, empty: nobody.
 
     Critical ones become alerts, lesser ones where a rule names destinations (`control.alerts.alerting`).
     """
@@ -152,6 +152,8 @@ class Trial:
                 destinations=ruling.destinations if ruling.alert else (),
                 rules=ruling.rules,
             )
+        elif finding.id in self._told and finding.severity is Severity.CRITICAL and ruling.alert:
+            self._told[finding.id] = _wider(self._told[finding.id], ruling)
         cause = Cause(
             finding_id=finding.id, kind=finding.kind, summary=finding.summary, session=finding.session_id
         )
@@ -258,6 +260,14 @@ class Trial:
             summary = f"{count} failed calls in a row, the last a {verdict.error_class.value} error"
             cause = Cause(finding_id="", kind="threshold", summary=summary, session=step.session_id)
             self._trip(trip, cause, place)
+
+
+def _wider(told: Told, ruling: Ruling) -> Told:
+    """Who has heard when the finding is critical: those whom policy names then, too."""
+    before, names = told.destinations, ruling.destinations
+    wider = None if before is None or names is None else tuple(dict.fromkeys((*before, *names)))
+    rules = tuple(dict.fromkeys((*told.rules, *ruling.rules)))
+    return replace(told, severity=Severity.CRITICAL, destinations=wider, rules=rules)
 
 
 def _asked(reading: Reading) -> Asked:

@@ -67,6 +67,8 @@ class Alerting:
         wanted = severe and ruling.alert and not is_shadow(finding)
         if before is not None and not (wanted and before.state is AlertState.RESOLVED):
             after = book.updated(before, finding, breaker_ids, now)
+            if wanted and finding.severity is Severity.CRITICAL:
+                after = self._widened(tx, after, ruling)
             return self._retold(tx, after, now)
         if not wanted:
             return None
@@ -206,6 +208,24 @@ class Alerting:
         silenced = self.silences.of(labels_of(fired))
         after = replace(fired, silenced_by=silenced) if silenced else self._told(tx, fired)
         return self._stored(tx, after, AlertEvent.FIRE)
+
+    def _widened(self, tx: Transaction, alert: Alert, ruling: Ruling) -> Alert:
+        """Let those hear, too, whom policy names for what has become critical; nobody hears twice.
+
+        What began as a warning was told to those who hear of warnings. Silenced, it waits.
+        """
+        before, names = alert.destinations, ruling.destinations
+        if before is None or (names is not None and set(names) <= set(before)):
+            return alert
+        if alert.was_told and self.silences.of(labels_of(alert)):
+            return alert
+        wider = None if names is None else (*before, *(name for name in names if name not in before))
+        rules = (*alert.rules, *(rule for rule in ruling.rules if rule not in alert.rules))
+        after = replace(alert, destinations=wider, rules=rules)
+        if not alert.was_told or alert.told is None:
+            return after
+        more = self._announcer.firing(tx, after, but=alert.told)
+        return replace(after, told=(*alert.told, *more))
 
     def _retold(self, tx: Transaction, after: Alert, now: int) -> tuple[Alert, AlertEvent]:
         """Store an update; what goes on although its root ended is announced with it."""

@@ -52,10 +52,13 @@ class Announcer:
         self._untold = untold
         self._unknown: set[str] = set()
 
-    def firing(self, tx: Transaction, alert: Alert) -> tuple[str, ...]:
-        """Announce that an alert fires; return the names of the destinations that will hear of it."""
+    def firing(self, tx: Transaction, alert: Alert, *, but: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Announce that an alert fires; return the names of the destinations that will hear of it.
+
+        `but` are those that have heard already.
+        """
         wanted = self._notifiers if alert.destinations is None else alert.destinations
-        return self._enqueue(tx, alert, FIRING, wanted)
+        return self._enqueue(tx, alert, FIRING, [name for name in wanted if name not in but])
 
     def acknowledged(self, tx: Transaction, alert: Alert) -> None:
         """Tell those who heard of the firing, and can make use of it, that a person has seen it."""

@@ -240,6 +240,19 @@ def test_alerts_are_counted_by_who_is_told(rules: list[Rule], who: list[str]) ->
     ]
 
 
+def test_a_warning_that_becomes_critical_is_told_to_whom_the_rules_name_then() -> None:
+    chat = Rule(name="w", reach=None, severities=frozenset({Severity.WARNING}), alert=("chat",))
+    past = History(chat, Rule(name="c", reach=None, alert=("pager",)))
+    past.step()
+    past.find(severity=Severity.WARNING)
+    past.find(revision=1)
+    assert [(name, counts[Severity.CRITICAL]) for name, counts in by_destination(past.trial.told())] == [
+        ("chat", 1),
+        ("pager", 1),
+    ]
+    assert past.trial.told()[0].rules == ("w", "c")
+
+
 def test_good_runs_that_are_hit_are_told_apart() -> None:
     past = History(HALT)
     past.find()

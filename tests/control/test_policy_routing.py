@@ -66,6 +66,32 @@ def test_findings_reach_whom_the_policy_names(
 
 @pytest.mark.parametrize(
     ("rules", "names"),
+    [
+        ((PAGER, CHAT), ["chat", "pager"]),
+        ((CHAT,), ["chat", "pager"]),  # no rule says who hears of critical ones: all do
+        ((replace(CHAT, severities=frozenset()),), ["chat"]),
+        ((CHAT, replace(PAGER, alert=())), ["chat"]),
+    ],
+)
+def test_a_warning_that_becomes_critical_reaches_those_whom_policy_names_then_each_once(
+    tmp_path: Path, rules: tuple[Rule, ...], names: list[str]
+) -> None:
+    hooks = {
+        name: Webhook(WebhookConfig(name=name, url="http://127.0.0.1:9/", secrets=(SECRET,)))
+        for name in ("pager", "chat")
+    }
+    spool = Spool(tmp_path / "spool.db")
+    with closing(Parts(tmp_path, policy=Policy(rules=rules), notifiers=hooks)) as parts:
+        for revision, severity in enumerate((Severity.WARNING, Severity.CRITICAL, Severity.CRITICAL)):
+            spool.add(replace(STUCK, severity=severity, revision=revision))
+            parts.decide_all()
+        with parts.db.reading() as connection:
+            rows = connection.execute("SELECT destination FROM outbox ORDER BY destination").fetchall()
+    assert [row["destination"] for row in rows] == names
+
+
+@pytest.mark.parametrize(
+    ("rules", "names"),
     [((), ["chat", "pager"]), ((OURS, PAGER), ["chat"]), ((replace(OURS, alert=()), PAGER), [])],
 )
 def test_so_do_alerts_about_recloser_itself(
