@@ -36,6 +36,7 @@ class FitProcess:
         self._wanted: queue.SimpleQueue[tuple[Samples, Future[Normal]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._closing = False
 
     def __call__(self, samples: Samples) -> Answer:
         """Begin a fit; return what waits for its answer."""
@@ -53,11 +54,15 @@ class FitProcess:
         return process.pid if process is not None else None
 
     def close(self) -> None:
-        """End the process, after the fits that were asked for."""
+        """End the process, whatever it is at; whoever still waits for a fit makes it."""
         if self._thread is not None:
+            self._closing = True
             self._wanted.put(None)
+            process = self._process
+            if process is not None:
+                process.kill()
             self._thread.join()
-            self._thread = None
+            self._thread, self._closing = None, False
 
     def _run(self) -> None:
         while True:
@@ -70,6 +75,9 @@ class FitProcess:
                 self._end()
                 return
             samples, future = wanted
+            if self._closing:
+                future.cancel()
+                continue
             try:
                 future.set_result(self._asked(samples))
             except Exception as error:  # noqa: BLE001 - told to whoever waits, who makes the fit himself

@@ -61,3 +61,10 @@ print(sorted(before), sorted(heavy & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[] []"
+
+
+def test_the_end_waits_for_no_fit_and_loses_none(fits: FitProcess) -> None:
+    answers = [(seed, fits(samples(seed))) for seed in range(20)]
+    fits.close()
+    assert fits.pid is None
+    assert [answer() for _, answer in answers] == [fit(samples(seed)) for seed, _ in answers]
