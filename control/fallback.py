@@ -86,6 +86,4 @@ class Fallbacks:
             return False
         notice = notice_from_json(row["notice"])
         message = message_of(self._notifiers[fallback], row["message_id"], notice)
-        return self._outbox.enqueue(
-            tx, fallback, row["order_key"], message, fallback_of=row["destination"]
-        )
+        return self._outbox.enqueue(tx, fallback, row["order_key"], message, fallback_of=row["destination"])
