@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from enum import Enum
 from typing import Any, Final
@@ -16,6 +17,7 @@ import pytest
 
 from control.verbs import AGENT, Only, Verb
 from tests.api.serving import Served, routes_of, served
+from tests.control.support import eventually
 
 
 class Everyone(Enum):
@@ -281,3 +283,18 @@ def test_what_a_restricted_token_names_is_compared_everywhere(plane: Served, sec
     assert plane.ask("GET", f"/v1/breakers/{breaker}", token).status_code == 404
     shown = plane.ask("GET", f"/v1/breakers/{breaker}", secrets["read"]).json()
     assert (shown["state"], shown["denied"]) == ("forced_open", 0)
+
+
+def test_who_waited_with_a_token_that_ended_meanwhile_is_told_nothing(
+    plane: Served, secrets: dict[str, str]
+) -> None:
+    token = plane.token("waits", Verb.READ)
+    listed = plane.ask("GET", "/v1/breakers?active=true", token)
+    since, hub = listed.json()["revision"], plane.process.services.following.hub
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(plane.ask, "GET", f"/v1/breakers?active=true&wait=30&since={since}", token)
+        eventually(lambda: hub.polls == 1)
+        plane.revoke("waits")
+        body = {"scope": {"session": "meanwhile"}, "reason": "why"}
+        assert plane.ask("POST", "/v1/breakers", secrets["trip"], json=body).status_code == 200
+        assert waiting.result(30).status_code == 401

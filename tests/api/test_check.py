@@ -248,3 +248,18 @@ def without_shortcut(api: Api) -> Api:
     app = create_app(api.services)
     app.user_middleware = [layer for layer in app.user_middleware if str(layer.cls) != str(CheckShortcut)]
     return replace(api, app=app)
+
+
+def test_what_a_person_lets_through_is_not_refused_as_dead(api: Api) -> None:
+    call = {"session_id": "s", "tool": "fetch_page", "arguments": {"url": "x"}}
+    signature = f"{call_of('fetch_page', {'url': 'x'}).signature:016x}"
+    told = {"service": "shop", "tool": "fetch_page", "signature": signature, "nature": "structural"}
+    api.services.dead_calls.take(None, Fact(1, "failed", "s", told, 0))
+    holder = api.parts.control.policies
+    holder.current = replace(holder.current, check=CheckSettings(known_dead_calls=True))
+    assert api.check(**call)["reason"] == "known_dead_call"
+    act = api.parts.control.breakers.act
+    act(Scope(tool="fetch_page"), Event.TRIP, SOMEBODY, "down")
+    act(Scope(session="s", tool="fetch_page"), Event.FORCE_CLOSE, SOMEBODY, "I watch it", ttl_s=60)
+    allowed = api.check(**call)
+    assert (allowed["decision"], allowed["override"] is not None) == ("allow", True)

@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import httpx
+import orjson
 import pytest
 
 from api.app import create_app
@@ -246,6 +247,17 @@ def test_changes_that_nobody_follows_are_not_kept(api: Api) -> None:
     for number in range(3):
         trip(api, str(number))
     eventually(lambda: api.services.following.hub.waiting == 0)
+
+
+def test_what_is_written_once_says_what_is_so_now(api: Api) -> None:
+    opened = api.parts.control.breakers.act(Scope(session="a"), Event.TRIP, SOMEBODY, "stuck")
+    write = api.services.following.hub._write
+    first = write(opened)
+    assert write(opened) is first, "many may want it at the same time"
+    api.check(session_id="a")
+    assert orjson.loads(write(opened))["denied"] == 1
+    again = api.parts.control.breakers.act(opened.id, Event.FORCE_OPEN, SOMEBODY, "stuck")
+    assert orjson.loads(write(again))["state"] == "forced_open"
 
 
 def test_restricted_tokens_are_told_of_what_may_concern_them(api: Api) -> None:

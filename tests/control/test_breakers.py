@@ -332,3 +332,21 @@ class BreakersLive(RuleBasedStateMachine):
 
 TestBreakersLive = BreakersLive.TestCase
 TestBreakersLive.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+
+
+def test_what_is_undone_was_never_seen_by_a_check(world: World) -> None:
+    """A change is in memory when it is on disk, and not before: the disk may be full."""
+    told: list[int] = []
+    world.breakers.index.subscribe(lambda change: told.append(change.revision))
+
+    def undone() -> None:
+        with world.db.transaction():
+            assert world.trip(SESSION) is not None
+            assert world.ask() is Decision.ALLOW, "it is not decided yet"
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        undone()
+    assert (world.ask(), told, world.events()) == (Decision.ALLOW, [], [])
+    assert world.tripped(SESSION).state is State.OPEN
+    assert len(told) == 1

@@ -9,6 +9,7 @@ import pytest
 from control.action import Action
 from control.actor import Actor
 from control.breakers.byhand import ForbiddenActor
+from control.breakers.leases import LeaseOver
 from control.breakers.record import StaleRevision, UnknownBreaker, breaker_id
 from control.breakers.states import Event, IllegalTransition, State
 from control.breakers.verdict import Decision
@@ -130,6 +131,20 @@ def test_a_hold_of_a_half_open_one_ends_with_another_try(world: World) -> None:
     assert world.act(Event.RELEASE, WIDE).state is State.OPEN
     world.breakers.tick()
     assert world.stored(WIDE).state is State.HALF_OPEN
+
+
+def test_a_hold_of_a_half_open_one_ends_its_probes(world: World) -> None:
+    """Their outcome means nothing any more, and they keep nobody from trying when the hold is over."""
+    half_open = world.half_open()
+    lease = world.breakers.grant_lease(half_open.id, "one")
+    assert lease is not None
+    world.act(Event.FORCE_OPEN, WIDE)
+    world.act(Event.RELEASE, WIDE)
+    world.wait(0)
+    assert world.stored(WIDE).state is State.HALF_OPEN
+    with pytest.raises(LeaseOver):
+        world.breakers.finish_lease(lease.id, ok=True)
+    assert world.breakers.grant_lease(half_open.id, "another") is not None
 
 
 def test_one_hold_after_another_goes_back_to_what_was_before_the_first(world: World) -> None:
