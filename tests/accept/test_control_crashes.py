@@ -192,7 +192,7 @@ class Person(threading.Thread):
             self._until_told(f"/v1/breakers/{one['id']}/reset", {"reason": "test"})
 
     def _listed(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 3 * PATIENCE
         while True:
             try:
                 answer = self._served.call("GET", path)
@@ -205,7 +205,7 @@ class Person(threading.Thread):
 
     def _until_told(self, path: str, body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
         key = uuid.UUID(bytes=self._rng.randbytes(16)).hex
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 3 * PATIENCE
         while True:
             try:
                 answer = self._served.call("POST", path, body, **{"idempotency-key": key})
@@ -242,6 +242,8 @@ def crash_matrix(served: Sidecar, on_call: FlakyOnCall, process: str, kills: int
     done = 0
     try:
         while done < kills:
+            if rng.random() < 0.7:  # else it may be killed while it starts
+                served.await_ready()
             time.sleep(rng.uniform(0.1, 2.0))
             done += served.kill(process)
             assert person.is_alive()
