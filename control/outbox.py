@@ -191,9 +191,14 @@ class Outbox:
                     self._hold(tx, destination, result.reason, asked, self._now_ns())
 
     def expire(self) -> int:
-        """Give up on messages that have waited for too long, wherever they go; return how many."""
+        """Give up on messages that have waited for too long, wherever they go; return how many.
+
+        What a clock that was ahead has put off, until it would be there again, is due now.
+        """
         now = self._now_ns()
         with self.db.transaction() as tx:
+            for statement in _PUT_OFF_AHEAD:
+                tx.execute(statement, (now, now + int(self._retry.longest_s * _NS)))
             dead = tx.execute(
                 "UPDATE outbox SET state = 'dead', finished_ns = ?1, last_error = 'given up: ' || last_error "
                 "WHERE state = 'pending' AND coalesce(replayed_ns, created_ns) < ?2",
@@ -257,6 +262,16 @@ class Outbox:
 
 _AFRESH: Final = "failures = 0, held_until_ns = 0, disabled_ns = NULL, failing_since_ns = NULL, reason = ''"
 _ANY_FRESH: Final = "SELECT 1 FROM outbox WHERE destination = ? AND fresh = 1 LIMIT 1"
+_PUT_OFF_AHEAD: Final = (
+    """
+    UPDATE outbox SET next_ns = ?1
+    WHERE state = 'pending' AND next_ns > ?1 AND (next_ns > ?2 OR created_ns > ?1)
+    """,
+    """
+    UPDATE destinations SET held_until_ns = ?1, failing_since_ns = min(failing_since_ns, ?1)
+    WHERE held_until_ns > ?1 AND (held_until_ns > ?2 OR failing_since_ns > ?1)
+    """,
+)
 _FIRST_DUE: Final = """
     SELECT seq, message_id, order_key, type, body, attempts, next_ns, group_key, unsure,
         coalesce(replayed_ns, created_ns) AS since_ns

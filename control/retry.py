@@ -33,6 +33,11 @@ class RetryPolicy:
         if not self.factor >= 1:
             raise ValueError("delivery.factor: must be 1 or more")
 
+    @property
+    def longest_s(self) -> float:
+        """No pause is longer."""
+        return max(self.cap_s, self.held_cap_s, self.max_retry_after_s)
+
     def delay_s(
         self,
         failures: int,

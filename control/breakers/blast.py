@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from control.breakers.timing import NS
+from control.breakers.timing import NS, within
 
 if TYPE_CHECKING:
     from control.breakers.settings import BreakerSettings
@@ -20,11 +20,11 @@ _MINUTE: Final = 60
 
 _SCOPES: Final = """
     SELECT count(DISTINCT breaker_id) AS n FROM breaker_events
-    WHERE event = 'trip' AND created_ns > ? AND NOT json_extract(payload, '$.by_hand')
+    WHERE event = 'trip' AND created_ns BETWEEN ? AND ? AND NOT json_extract(payload, '$.by_hand')
 """
 _SESSIONS: Final = """
     SELECT DISTINCT json_extract(payload, '$.scope.session') AS session FROM breaker_events
-    WHERE event = 'trip' AND created_ns > ? AND NOT json_extract(payload, '$.by_hand')
+    WHERE event = 'trip' AND created_ns BETWEEN ? AND ? AND NOT json_extract(payload, '$.by_hand')
     AND json_extract(payload, '$.scope.session') IS NOT NULL
 """
 
@@ -34,13 +34,13 @@ def too_much(
 ) -> str | None:
     """Say why no more may be opened automatically now; None when it may. None active sessions: not known."""
     if settings.blast_per_minute:
-        row = tx.one(_SCOPES, (now_ns - _MINUTE * NS,))
+        row = tx.one(_SCOPES, within(_MINUTE, now_ns))
         if row is not None and row["n"] >= settings.blast_per_minute:
             return f"{row['n']} breakers were opened automatically within a minute"
     if scope.session is None or active_sessions is None or not settings.blast_share:
         return None
     limit = max(settings.blast_min, int(settings.blast_share * active_sessions))
-    rows = tx.execute(_SESSIONS, (now_ns - int(ACTIVE_S * NS),))
+    rows = tx.execute(_SESSIONS, within(ACTIVE_S, now_ns))
     sessions = {row["session"] for row in rows}
     if scope.session in sessions or len(sessions) < limit:
         return None

@@ -7,6 +7,7 @@ Wider ones try again by themselves, after longer and longer times.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +23,7 @@ from control.breakers.record import Breaker, breaker_id, from_json
 from control.breakers.states import TRANSITIONS, Event, State
 from control.breakers.store import breakers_of, get_breaker, list_breakers
 from control.breakers.tainted import quarantine_of
-from control.breakers.timing import NS
+from control.breakers.timing import CLOCK_SLACK_NS, within
 from control.breakers.watching import Watches
 from control.breakers.writer import Writer
 from control.guidance import for_human, for_model
@@ -52,7 +53,8 @@ _UNUSED: Final = """
     ORDER BY revision LIMIT ?
 """
 _TRIPS: Final = """
-    SELECT count(*) AS n FROM breaker_events WHERE breaker_id = ? AND event = 'trip' AND created_ns > ?
+    SELECT count(*) AS n FROM breaker_events
+    WHERE breaker_id = ? AND event = 'trip' AND created_ns BETWEEN ? AND ?
 """
 
 
@@ -77,6 +79,7 @@ class Breakers:
         self._now_ns = now_ns
         self._notes = notes
         self._activity = Activity()
+        self._ticked_ns = sys.maxsize
         self._traced_sessions = active_sessions
         self.index = index
         self.hooks = hooks or Hooks()
@@ -211,15 +214,25 @@ class Breakers:
         """Do what is due by the clock: cool down, end what a person held, count silent probes as failed."""
         now = self._now_ns()
         self._activity.note(self.index.take_seen(), now)
-        due = self.index.due(now)
+        due = self.index.due(now) + self._later_than_now(now)
         if due:
             with self._db.transaction() as tx:
                 for key in due:
                     breaker = store.fetch(tx, key)
-                    if breaker is not None and breaker.until is not None and breaker.until <= now:
+                    if breaker is not None and (
+                        (breaker.until is not None and breaker.until <= now) or _set_ahead(breaker, now)
+                    ):
                         self._is_due(tx, breaker, now)
         if self.index.any_half_open:
             self.probes.expire()
+
+    def _later_than_now(self, now: int) -> list[str]:
+        """Return those to be tried now, at the first turn and whenever the clock was set back.
+
+        Opened by a clock that was ahead, they would stay open for as long as that was.
+        """
+        back, self._ticked_ns = now < self._ticked_ns - CLOCK_SLACK_NS, now
+        return [b.id for b in self.index.open_breakers() if _set_ahead(b, now)] if back else []
 
     def _active_sessions(self) -> int | None:
         known = [n for n in (self._activity.count(), self._traced_sessions()) if n is not None]
@@ -242,7 +255,7 @@ class Breakers:
 
     def _latched(self, tx: Transaction, breaker: Breaker) -> Breaker:
         settings, now = self.index.settings, self._now_ns()
-        row = tx.one(_TRIPS, (breaker.id, now - int(settings.flap_window_s * NS)))
+        row = tx.one(_TRIPS, (breaker.id, *within(settings.flap_window_s, now)))
         if row is None or row["n"] < settings.flap_trips:
             return breaker
         after = self._writer.write(tx, Event.LATCH, breaker, changing.latched(breaker, LATCHING, now))
@@ -294,6 +307,16 @@ class Breakers:
         for breaker in (from_json(row["payload"]) for row in reversed(last)):
             kept = None if breaker.state is State.CLOSED else breaker
             self.index.changes.add(Change(breaker.revision, breaker.id, kept))
+
+
+def _set_ahead(breaker: Breaker, now: int) -> bool:
+    """Whether a rule opened it for a time, by a clock that was ahead of what it says now."""
+    return (
+        breaker.state is State.OPEN
+        and breaker.until is not None
+        and not (breaker.by_hand or breaker.scope.of_one_run)
+        and breaker.updated_at > now + CLOCK_SLACK_NS
+    )
 
 
 def _old_news(before: Breaker, found_ns: int) -> bool:

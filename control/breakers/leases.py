@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from control.breakers.timing import NS
+from control.breakers.timing import CLOCK_SLACK_NS, NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,11 +132,11 @@ def oldest(tx: Transaction, breaker: Breaker, before_ns: int) -> Lease | None:
 
 
 def overdue(tx: Transaction, now_ns: int, limit: int = 256) -> list[Lease]:
-    """Return probes that had their time and told nothing."""
+    """Return probes that had their time and told nothing, or were given before the clock was set back."""
     rows = tx.execute(
         f"SELECT {_COLUMNS} FROM leases "  # noqa: S608 - our own columns
-        "WHERE result = '' AND expires_ns <= ? ORDER BY expires_ns LIMIT ?",
-        (now_ns, limit),
+        "WHERE result = '' AND (expires_ns <= ? OR granted_ns > ?) ORDER BY expires_ns LIMIT ?",
+        (now_ns, now_ns + CLOCK_SLACK_NS, limit),
     )
     return [Lease(**dict(row)) for row in rows]
 

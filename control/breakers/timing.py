@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from control.breakers.settings import BreakerSettings
 
 NS: Final = 1_000_000_000
+CLOCK_SLACK_NS: Final = 5 * NS
+"""What was written so much later than now was written before the clock was set back."""
 _MAX_LEVEL: Final = 32
 
 
@@ -36,3 +38,12 @@ def open_for_ns(open_s: float, level: int, settings: BreakerSettings) -> int:
     [60, 120, 1920, 3600, 3600]
     """
     return int(min(open_s * 2.0 ** min(level, _MAX_LEVEL), max(settings.cap_open_s, open_s)) * NS)
+
+
+def within(seconds: float, now_ns: int) -> tuple[int, int]:
+    """Return the first and the last moment of a time that ends now; what is later is of a clock set back.
+
+    >>> within(1, 60 * NS) == (59 * NS + 1, 65 * NS)
+    True
+    """
+    return now_ns - int(seconds * NS) + 1, now_ns + CLOCK_SLACK_NS

@@ -529,9 +529,64 @@ def _trip_and_fail(world: World) -> None:
 
 def test_the_session_of_the_finding_lists_a_wide_breaker(world: World) -> None:
     opened = world.tripped(WIDE, finding=another(7, session_id="session 9"))
-    assert (opened.session_id, opened.evidence_url) == ("session 9", "/runs/session%209")
+    assert (opened.session_id, opened.evidence_url) == ("session 9", "/v1/runs/session%209")
     with world.db.reading() as connection:
         found = list_breakers(connection, session_id="session 9", state=None, before=None, limit=9)
     assert [b.id for b in found] == [opened.id]
     assert replace(opened) == world.stored(WIDE)
     assert world.check(Asked(session="other", service="shop", tool="fetch_page")).breaker_id == opened.id
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_clock_opened_that_was_ahead_is_tried_when_it_is_set_back(
+    world: World, *, restarted: bool
+) -> None:
+    held = Scope(tool="held")
+    world.wait(30 * 86_400)
+    world.tripped(WIDE)
+    world.tripped(SESSION)
+    world.act(Event.TRIP, held, ttl_s=3600)
+    world.clock.advance(-30 * 86_400)
+    if restarted:
+        world.restart()
+    world.wait(0)
+    assert [world.stored(each).state for each in (WIDE, SESSION, held)] == [
+        State.HALF_OPEN,
+        State.OPEN,
+        State.OPEN,
+    ]
+    assert world.check(replace(CALL, session="another")).probe == breaker_id(WIDE)
+
+
+def test_a_second_back_and_forth_moves_nothing(world: World) -> None:
+    world.wait(0)
+    world.tripped(WIDE)
+    world.wait(-1)
+    assert world.stored(WIDE).state is State.OPEN
+    world.wait(62)
+    assert world.stored(WIDE).state is State.HALF_OPEN
+    lease = world.breakers.grant_lease(breaker_id(WIDE), "a")
+    assert lease is not None
+    world.wait(-1)
+    assert world.breakers.finish_lease(lease.id, ok=True).state is State.CLOSED
+
+
+def test_a_probe_of_a_clock_that_was_ahead_is_not_waited_for(world: World) -> None:
+    world.wait(86_400)
+    world.half_open()
+    assert world.breakers.grant_lease(breaker_id(WIDE), "a") is not None
+    world.wait(-86_400)
+    assert world.stored(WIDE).state is State.OPEN
+    world.wait(3600)
+    assert world.stored(WIDE).state is State.HALF_OPEN
+
+
+def test_what_a_clock_opened_that_was_ahead_uses_nothing_up(world: World) -> None:
+    world.clock.advance(86_400)
+    for number in range(30):
+        world.tripped(Scope(tool=f"t{number}"))
+    for _ in range(3):
+        reset_and_trip(world, Scope(tool="t0"))
+    world.clock.advance(-86_400)
+    assert world.tripped(WIDE).state is State.OPEN
+    assert not world.stored(WIDE).latched

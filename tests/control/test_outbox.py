@@ -542,3 +542,28 @@ def test_a_destination_that_forgets_is_told_again_what_fires_and_what_is_over(po
     post.turn()
     tell(post, FIRED, key="al_3")
     assert post.turn() == 5.0
+
+
+def test_a_clock_that_was_ahead_puts_off_nothing_when_it_is_set_back(post: Post) -> None:
+    post.clock.advance(30 * DAY_S)
+    post.places["one"].script = [Failed("HTTP 400", 400, about_message=True), Failed("HTTP 429", 429, DAY_S)]
+    for name in ("a", "b", "c"):
+        post.put(name, key=f"al_{name}")
+    post.turn()
+    post.turn()
+    post.clock.advance(-30 * DAY_S)
+    assert (post.turn() or 0) > DAY_S
+    assert post.parts.outbox.expire() == 0
+    for _ in range(3):
+        post.turn()
+    assert sorted(post.sent()) == ["a", "a", "b", "b", "c"]
+    assert post.turn() is None
+
+
+def test_pauses_that_were_asked_for_stay_when_the_clock_is_right(post: Post) -> None:
+    post.places["one"].script = [Failed("HTTP 429", 429, DAY_S)]
+    post.put("a")
+    post.turn()
+    post.clock.advance(1)
+    post.parts.outbox.expire()
+    assert (post.turn() or 0) > DAY_S - 10
