@@ -41,6 +41,8 @@ def verify(*, noted: Noted = None, data_dir: DataDir = None, config: Config = No
     except (ConfigError, ValueError) as error:
         raise _fail(str(error)) from error
     path = settings.data_dir / "control.db"
+    if not path.exists():
+        raise _fail(f"{path} is not there: --data-dir or --config say where the sidecar keeps it")
     try:
         found, newest = _verified(path, known)
     except sqlite3.Error as error:

@@ -189,7 +189,7 @@ class Authority:
             wait = self._limiter.failed(address)
             if wait > 0:
                 raise Denied(429, "too many unknown tokens from this address", "", wait)
-            raise Denied(401, "a bearer token is needed: Authorization: Bearer …")
+            raise Denied(401, "no valid token was sent: Authorization: Bearer …")
         wait = self._limiter.known(token, address)
         if wait > 0:
             raise Denied(429, "too many unknown tokens from this address", "", wait)

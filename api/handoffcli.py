@@ -38,7 +38,10 @@ def handoff(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="What to print")] = Format.MARKDOWN,
     url: Annotated[
-        str | None, typer.Option(help="The sidecar's API, e.g. http://127.0.0.1:4319; else from the settings")
+        str | None,
+        typer.Option(
+            help="The sidecar's API, e.g. http://127.0.0.1:4319; else RECLOSER_URL, or the settings"
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -74,6 +77,7 @@ def _told(
             return recorded(session, traces, settings)
         if since is not None:
             return stored(session, since, settings)
+        url = url or os.environ.get("RECLOSER_URL")
         return asked(session, settings, url, os.environ.get("RECLOSER_TOKEN"))
     except HandoffError as error:
         raise _fail(str(error)) from error

@@ -46,7 +46,8 @@ def asked(session_id: str, settings: Settings, url: str | None, token: str | Non
     try:
         answer = httpx.get(address, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise HandoffError(f"{base} does not answer: {error}; --from and --since need no sidecar") from error
+        hint = "--url or --config say where it is, --from and --since need none"
+        raise HandoffError(f"{base} does not answer: {error}; {hint}") from error
     try:
         told = answer.json()
     except ValueError as error:

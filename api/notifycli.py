@@ -25,7 +25,7 @@ commands = typer.Typer(
 )
 
 Url = Annotated[
-    str | None, typer.Option(help="The sidecar's API, e.g. http://127.0.0.1:4319 [from the settings]")
+    str | None, typer.Option(envvar="RECLOSER_URL", help="The sidecar's API; else by the settings")
 ]
 Config = Annotated[
     Path | None, typer.Option("--config", help="TOML file with settings; RECLOSER_* variables come before it")
@@ -48,7 +48,9 @@ def list_(*, url: Url = None, config: Config = None, as_json: AsJson = False) ->
     for place in found:
         typer.echo(printable(_line(place)))
     if not found:
-        typer.echo("nobody is told of alerts: see docs/notifiers.md")
+        typer.echo(
+            "no destination is configured (--config or --url say where to look): see docs/notifiers.md"
+        )
 
 
 @commands.command("test")

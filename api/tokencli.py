@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from api.tokenplaces import Place
 
 BAD_INPUT: Final = 2
+_PIPED: Final = 160  # columns where there is no terminal
 _AGENT: Final = "ingest,read,check"
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -108,18 +109,20 @@ def list_all(
     from rich.table import Column, Table
     from rich.text import Text
 
+    from control.verbs import Verb
+
     found, _ = _at(url, data_dir, config, lambda place: place.tokens())
     if as_json:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return
     table = Table(
         Column("id", no_wrap=True),
-        "name",
+        Column("name", overflow="fold"),
         "state",
         "verbs",
         "restricted to",
-        "expires",
-        "last used",
+        Column("expires", no_wrap=True),
+        Column("last used", no_wrap=True),
         "made by",
         box=None,
     )
@@ -128,14 +131,14 @@ def list_all(
             token["id"],
             token["name"],
             token["state"],
-            " ".join(token["verbs"]),
+            "all" if len(token["verbs"]) == len(Verb) else " ".join(token["verbs"]),
             _restriction(token["only"]),
             _day(token["expires_at"]),
             _day(token["last_used_at"]),
             token["created_by"] or token["source"],
         )
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _PIPED).print(table)
 
 
 @commands.command()

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from control.alerts.record import Alert, labels_of
 from control.alerts.states import AlertState
+from control.alerts.system import STILL_RUNNING
 from control.notifiers.protocol import ACKNOWLEDGED, FIRING, RESOLVED, Notice
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _STEPS: Final = {
     "replan": "Let it make another plan: this way leads nowhere.",
     "escalate": "Decide yourself: the agent cannot mend this.",
 }
+_END_IT: Final = "End its process: Recloser cannot stop an agent that does not ask, or does not obey."
 _BY_KIND: Final = {
     "doom_loop": "replan",
     "flail": "rewrite_arguments",
@@ -78,7 +80,7 @@ class Links:
         if not session or not base:
             return links
         named = quote(session, safe="")
-        links["run"] = f"{base}/runs/{named}"
+        links["run"] = f"{base}/v1/runs/{named}"
         links["handoff"] = f"{base}/v1/runs/{named}/handoff"
         links["stop"] = None if self.stop_of is None else self.stop_of(session)
         return links
@@ -228,6 +230,8 @@ def _cause(finding: Finding, handoff: Mapping[str, Json]) -> str | None:
 
 def _next_step(finding: Finding, handoff: Mapping[str, Json]) -> str | None:
     """What would help: as the hand-off report says, else by the finding's prescription, else by its kind."""
+    if finding.kind == STILL_RUNNING:
+        return _END_IT
     step = handoff.get("next_step")
     if isinstance(step, dict) and isinstance(step.get("text"), str):
         return str(step["text"])

@@ -81,13 +81,14 @@ class SystemAlerts:
             ),
         )
 
-    def on_still_running(self, tx: Transaction, breaker: Breaker, _notes: Notes | None = None) -> None:
+    def on_still_running(self, tx: Transaction, breaker: Breaker, notes: Notes | None = None) -> None:
         """Tell that a run goes on although it was halted: the agent does not obey."""
         self._raise_of(
             tx,
             STILL_RUNNING,
             breaker,
             "the run was halted and goes on: the agent does not ask, or does not obey; end it by other means",
+            notes,
         )
 
     def on_run_ended(self, tx: Transaction, breaker: Breaker) -> None:
@@ -145,12 +146,16 @@ class SystemAlerts:
                 for finding_id in over:
                     self._alerting.clear_system(tx, finding_id, CLEARED, "it is well again")
 
-    def _raise_of(self, tx: Transaction, kind: str, breaker: Breaker, summary: str) -> None:
+    def _raise_of(
+        self, tx: Transaction, kind: str, breaker: Breaker, summary: str, notes: Notes | None = None
+    ) -> None:
+        """Raise it; who runs a session that is the scope is known from its notes."""
         scope = breaker.scope
         labels = {
             "breaker_id": breaker.id,
             "session_id": scope.session or "",
-            "service": scope.service or "",
+            "service": scope.service or ("" if notes is None else notes.service),
+            "agent": scope.agent or ("" if notes is None else notes.agent or ""),
             "tool": scope.tool or "",
         }
         now, severity = self._now_ns(), Severity.CRITICAL

@@ -154,9 +154,10 @@ def router(services: Services) -> APIRouter:
         told = reports.of(session_id)
         if told is None:
             raise not_found("session", session_id)
-        wants_text = MARKDOWN in accept if form is None else form is HandoffFormat.MARKDOWN
-        if wants_text:
-            return Response(to_markdown(told), media_type=MARKDOWN)
+        in_browser = "text/html" in accept
+        wants_text = in_browser or MARKDOWN in accept if form is None else form is HandoffFormat.MARKDOWN
+        if wants_text:  # browsers show plain text, and download Markdown
+            return Response(to_markdown(told), media_type="text/plain" if in_browser else MARKDOWN)
         return Response(HandoffOut.model_validate(told).model_dump_json(), media_type=JSON)
 
     @routes.get(

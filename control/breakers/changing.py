@@ -296,4 +296,4 @@ def _by_hand(scope: Scope, action: Action, reason: str, code: str) -> dict[str, 
 
 
 def _url(session: str) -> str:
-    return f"/runs/{quote(session, safe='')}" if session else ""
+    return f"/v1/runs/{quote(session, safe='')}" if session else ""

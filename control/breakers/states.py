@@ -101,11 +101,27 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
 """Every legal transition. What is not here is refused."""
 
 
+_HINTS: Final = MappingProxyType(
+    {
+        (State.OPEN, Event.TRIP): ": it refuses calls already",
+        (State.FORCED_OPEN, Event.TRIP): ": it refuses calls already",
+        (State.FORCED_CLOSED, Event.TRIP): ": release it first",
+        (State.CLOSED, Event.RESET): ": it lets calls through already",
+        (State.FORCED_OPEN, Event.RESET): ": release it first",
+        (State.FORCED_CLOSED, Event.RESET): ": release it first",
+        (State.CLOSED, Event.RELEASE): ": nobody holds it",
+        (State.OPEN, Event.RELEASE): ": nobody holds it; reset it",
+    }
+)
+
+
 class IllegalTransition(Exception):  # noqa: N818 - the name says what was tried
     """The event means nothing in the breaker's state."""
 
     def __init__(self, state: State, event: Event) -> None:
-        super().__init__(f"a breaker that is {state.value} cannot {event.value}")
+        super().__init__(
+            f"a breaker that is {state.value} cannot {event.value}{_HINTS.get((state, event), '')}"
+        )
         self.state = state
         self.event = event
 

@@ -151,5 +151,5 @@ def _another_tool(notes: Notes, path: FailingPath) -> list[Untried]:
     verb = {Role.LOOK: "looks", Role.CHANGE: "changes something"}.get(use)
     if verb is None:
         return []
-    only = f"of {len(notes.tried)} tools that were called no other {verb}"
+    only = f"no other tool that {verb} was called"
     return [Untried(what=f"another tool than {path.tool}", evidence=only)]

@@ -124,7 +124,8 @@ def _side_effects(value: dict[str, Any]) -> Iterator[str]:
         tools = ", ".join(map(_code, value["unclear_tools"]))
         yield f"- unclear: {value['unclear']} calls that worked may have changed something ({tools})"
     elif not value["done"]:
-        yield f"None: all calls that worked only read ({value['reads']})."
+        reads = value["reads"]
+        yield f"None: all {reads} calls that worked only read." if reads else "None: no call has worked."
 
 
 def _cost(value: dict[str, Any]) -> Iterator[str]:

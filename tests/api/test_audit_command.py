@@ -72,7 +72,9 @@ def test_a_noted_head_shows_what_was_cut_off_and_hidden(folder: Path) -> None:
 
 
 def test_what_cannot_be_read_is_no_verdict(tmp_path: Path, folder: Path) -> None:
-    assert verify(tmp_path / "nowhere")[0] == 2
+    status, text = verify(tmp_path / "nowhere")
+    assert status == 2
+    assert "--data-dir" in text
     assert verify(folder, "--noted", "3")[0] == 2
 
 

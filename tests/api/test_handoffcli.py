@@ -75,3 +75,8 @@ def test_a_session_that_the_traces_do_not_have_is_said(traces: Path) -> None:
     said = run("nobody", "--from", str(traces))
     assert said.exit_code == 2
     assert "no session 'nobody'" in said.stderr
+
+
+def test_the_sidecar_is_found_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECLOSER_URL", "http://127.0.0.1:1")
+    assert "http://127.0.0.1:1 does not answer" in run("chat").stderr

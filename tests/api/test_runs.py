@@ -93,11 +93,13 @@ def test_a_report_is_json_or_markdown(noted: Api) -> None:
         ("", "text/markdown", True),
         ("?format=markdown", "application/json", True),
         ("?format=json", "text/markdown", False),
+        ("", "text/html,*/*;q=0.8", True),
     ):
         answer = noted.ask("GET", f"/v1/runs/session-1/handoff{query}", headers={"accept": accept})
         assert answer.status_code == 200
         if is_text:
-            assert answer.headers["content-type"].startswith("text/markdown")
+            shown = "text/plain" if "html" in accept else "text/markdown"
+            assert answer.headers["content-type"].startswith(shown)
             assert answer.text.startswith("# Hand-off: session `session-1`")
             continue
         told = answer.json()

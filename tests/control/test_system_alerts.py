@@ -15,6 +15,7 @@ from control.alerts import AlertSettings, AlertState, get_alert, list_alerts
 from control.alerts.desk import AlertParts
 from control.breakers.states import Event
 from control.conditions import SpoolLag
+from control.notices import notice
 from control.notifiers.protocol import Message
 from control.notifiers.webhook import Webhook, WebhookConfig
 from control.scope import Scope
@@ -199,9 +200,15 @@ def test_brakes_report_and_are_reported_well_again(world: Callable[..., World]) 
         for _ in range(2):
             system.on_flapping(tx, latched)
             system.on_capped(tx, latched)
-            system.on_still_running(tx, latched, Notes(session_id="session-1"))
+            system.on_still_running(tx, latched, Notes(session_id="session-1", service="shop", agent="buyer"))
     assert {kind for kind, _ in on.alerts()} == {"breaker_flapping", "breaker_capped", "still_running"}
-    assert on.alerts()["still_running", breaker.id].finding.session_id == "session-1"
+    runs_on = on.alerts()["still_running", breaker.id]
+    assert (runs_on.finding.session_id, runs_on.finding.service, runs_on.finding.agent) == (
+        "session-1",
+        "shop",
+        "buyer",
+    )
+    assert "End its process" in str(notice(runs_on, ()).data["next_step"])
     on.look(1)
     assert len(on.alerts()) == 3
     with on.parts.db.transaction() as tx:

@@ -60,9 +60,23 @@ def test_what_is_not_there_is_unknown(part: str) -> None:
     assert "Stop it" not in said
 
 
+@pytest.mark.parametrize("part", ["text", "slack"])
+def test_an_end_says_why_and_suggests_nothing_and_a_test_says_only_that_it_is_one(part: str) -> None:
+    wording, over = Wording("slack", mrkdwn), DATA | {"state": "resolved", "cost_usd": None}
+    said = wording.render(part, over | {"resolved_by": "run_ended", "note": "the run has ended"})
+    assert "Ended by itself: the run has ended\n" in said
+    assert "34,567 tokens, cost unknown\n" in said
+    assert "next step" not in said
+    assert "Ended by ada: mended\n" in wording.render(part, over | {"resolved_by": "ada", "note": "mended"})
+    assert "Alert al_1" in wording.render(part, DATA | {"alert_id": "al_1"}).replace(":", "")
+    tested = wording.render(part, DATA | {"kind": "test", "next_step": "Nothing is to be done."})
+    assert "Nothing is to be done." in tested
+    assert "since" not in tested
+
+
 def test_nothing_that_an_agent_wrote_calls_a_channel_or_makes_a_link() -> None:
     hostile = "<!channel> <https://evil.example|here> & \x1b[31m\u202e"
-    said = Wording("slack", mrkdwn).render("slack", DATA | {"summary": hostile, "tried": [hostile]})
+    said = Wording("slack", mrkdwn).render("slack", DATA | {"cause": hostile, "tried": [hostile]})
     assert said.count("&lt;!channel&gt; &lt;https://evil.example|here&gt; &amp; [31m") == 2
     assert "\x1b" not in said
     assert "\u202e" not in said
