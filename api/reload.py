@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from control.metrics import ControlMetrics
 
 _log = logging.getLogger(__name__)
+_NEW: Final = "this file was not in force before"
 _STARTED: Final = Actor(type="system", id="start")
 _CHANGED: Final = Actor(type="system", id="policy_file")
 _SIGNALLED: Final = Actor(type="system", id="SIGHUP")
@@ -128,7 +129,8 @@ class PolicyKeeper:
         if before is not None and before.sha256 == read.sha256:
             self.holder.swap(read.policy, _source(before))
         else:
-            self._put_in_force(read, _STARTED, "it is another file than the one in force before", before)
+            why = _NEW if before is None else "it was changed since it was in force last"
+            self._put_in_force(read, _STARTED, why, before)
 
     def _load(self, place: PolicyPlace, actor: Actor, reason: str) -> None:
         with self._lock:
@@ -192,7 +194,8 @@ class PolicyKeeper:
 
     def _complain(self, trouble: str) -> None:
         if trouble != self.trouble:
-            _log.error("the policy before stays in force, the file is broken:\n%s", trouble)
+            told = "; ".join(trouble.splitlines())  # a line of the log each
+            _log.error("the policy before stays in force, the file is broken: %s", told)
             self._metrics.policy_reloads.labels("broken").inc()
         self.trouble = trouble
         self._metrics.policy_broken.set(1)

@@ -46,6 +46,9 @@ _DENY: Final = (
     "Do not call it again with these or similar arguments. Use what you already know, take another approach "
     "or another tool, or, if there is none, say what is blocking you and ask for help."
 )
+_DENY_ALL: Final = (
+    "Make no tool calls now. Go on with what you already know, or say what is blocking you and ask for help."
+)
 _HALT: Final = (
     "This run has been stopped. Do not call any more tools. Finish now: say what you were trying to do, what "
     "you tried, and what is blocking you, so that a person can take over."
@@ -102,7 +105,8 @@ def failing_for_model(scope: Scope, failures: int, action: Action) -> str:
 
 def by_hand_for_model(scope: Scope, action: Action) -> str:
     """Say to the model that a person stopped it. What the person wrote is for people."""
-    return f"Stopped by Recloser: a person stopped {_named(scope)}. {_TAILS[action]}"
+    tail = _DENY_ALL if action is Action.DENY and not scope.tool else _TAILS[action]
+    return f"Stopped by Recloser: a person stopped {_named(scope)}. {tail}"
 
 
 def by_hand_for_human(reason: str, action: Action) -> str:
@@ -150,7 +154,8 @@ def stronger(message: str, before: Action, now: Action) -> str:
     """
     if before is now:
         return message
-    return f"{message.removesuffix(_TAILS[before]).rstrip()} {_TAILS[now]}"
+    told = message.removesuffix(_TAILS[before]).removesuffix(_DENY_ALL)
+    return f"{told.rstrip()} {_TAILS[now]}"
 
 
 def plain(name: str) -> str:

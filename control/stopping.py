@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from control import audit
 from control.action import Action
+from control.breakers.record import UnknownBreaker, breaker_id
 from control.breakers.states import Event, IllegalTransition
+from control.breakers.store import get_breaker
 from control.scope import Scope
 
 if TYPE_CHECKING:
@@ -38,6 +40,15 @@ class Stopping:
             )
         except IllegalTransition:
             return None
+
+    def is_stopped(self, session_id: str) -> bool:
+        """Whether the breaker over the session halts it already."""
+        try:
+            with self._db.reading() as connection:
+                breaker = get_breaker(connection, breaker_id(Scope(session=session_id)))
+        except UnknownBreaker:
+            return False
+        return breaker.state.refuses and breaker.action is Action.HALT
 
     def refused(self, session_id: str, actor: Actor, why: str) -> None:
         """Write down that somebody came with a link that does not hold."""

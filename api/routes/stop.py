@@ -61,16 +61,7 @@ def router(services: Services) -> APIRouter:
     )
     def show(session: Text = "", exp: Text = "", sig: Text = "") -> HTMLResponse:
         """Show which session would be stopped, and a button."""
-        refused = refusal(session, exp, sig)
-        if refused is not None:
-            return refused
-        return _page(
-            200,
-            "Stop this session?",
-            f"<p>All further calls of the session <code>{escape(session)}</code> will be refused, and its "
-            "run told to end. A person can reset that later.</p>"
-            '<form method="post"><button type="submit">Stop it</button></form>',
-        )
+        return refusal(session, exp, sig) or _question(stopping, session)
 
     @routes.post("/stop", responses=_ANSWERS, response_class=HTMLResponse, summary="Stop a session by a link")
     def stop(session: Text = "", exp: Text = "", sig: Text = "") -> HTMLResponse:
@@ -83,9 +74,7 @@ def router(services: Services) -> APIRouter:
         except ValueError as error:
             return _page(403, "Nothing was stopped", f"<p>{escape(str(error))}</p>")
         if breaker is None:
-            return _page(
-                200, "It is stopped already", f"<p>The session <code>{escape(session)}</code> is halted.</p>"
-            )
+            return _stopped_already(session)
         return _page(
             200,
             "Stopped",
@@ -105,6 +94,24 @@ def router(services: Services) -> APIRouter:
         return None
 
     return routes
+
+
+def _question(stopping: Stopping, session: str) -> HTMLResponse:
+    if stopping.is_stopped(session):
+        return _stopped_already(session)
+    return _page(
+        200,
+        "Stop this session?",
+        f"<p>All further calls of the session <code>{escape(session)}</code> will be refused, and its "
+        "run told to end. A person can reset that later.</p>"
+        '<form method="post"><button type="submit">Stop it</button></form>',
+    )
+
+
+def _stopped_already(session: str) -> HTMLResponse:
+    return _page(
+        200, "It is stopped already", f"<p>The session <code>{escape(session)}</code> is halted.</p>"
+    )
 
 
 def _page(status: int, title: str, body: str) -> HTMLResponse:

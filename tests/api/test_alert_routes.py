@@ -141,7 +141,10 @@ def test_the_button_halts_the_session_once(api: Api) -> None:
     (breaker,) = api.parts.index.open_breakers()
     assert (breaker.scope.session, breaker.scope.tool) == ("session-1", None)
     assert (breaker.state, breaker.action, breaker.actor.id) == (State.OPEN, Action.HALT, "link")
-    assert "already" in api.ask("POST", path).text
+    for method in ("GET", "POST"):
+        again = api.ask(method, path).text
+        assert "already" in again
+        assert "<button" not in again
     assert len(api.parts.index.open_breakers()) == 1
 
 

@@ -122,6 +122,14 @@ def test_nothing_that_others_wrote_reaches_the_model() -> None:
         assert all("Ignore all" not in text and "\n" not in text for text in texts)
 
 
+def test_a_run_that_a_person_refuses_is_told_of_no_call_that_it_cannot_know() -> None:
+    refused = by_hand_for_model(Scope(session="s"), Action.DENY)
+    assert "Make no tool calls now." in refused
+    assert "call it" not in refused
+    assert stronger(refused, Action.DENY, Action.HALT) == by_hand_for_model(Scope(session="s"), Action.HALT)
+    assert "Do not call it again" in by_hand_for_model(TOOL, Action.DENY)
+
+
 @pytest.mark.parametrize("before", Action)
 @pytest.mark.parametrize("now", Action)
 def test_a_text_becomes_that_of_another_strength_and_back(before: Action, now: Action) -> None:
