@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -54,11 +56,9 @@ class PolicyFile:
 def read_policy(path: Path, destinations: Iterable[str] | None = None, escalate_after: int = 3) -> PolicyFile:
     """Read a policy file. Raises `PolicyError`; all else as in `parse_policy`."""
     try:
-        raw = path.read_bytes()
+        raw = _read(path)
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}") from error
-    if len(raw) > MAX_BYTES:
-        raise PolicyError(f"{path}: a policy may have {MAX_BYTES} bytes at most, this file has {len(raw)}")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -66,6 +66,23 @@ def read_policy(path: Path, destinations: Iterable[str] | None = None, escalate_
         raise PolicyError(f"{path}:{line}: is not UTF-8: {error.reason}") from error
     policy = parse_policy(text, str(path), destinations, escalate_after)
     return PolicyFile(path, text, hashlib.sha256(raw).hexdigest(), policy)
+
+
+def _read(path: Path) -> bytes:
+    """Read a file that has an end: a running process would wait for a pipe and read on in a device."""
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise PolicyError(f"{path}: is no regular file")
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        size = max(status.st_size, len(raw))
+        raise PolicyError(f"{path}: a policy may have {MAX_BYTES} bytes at most, this file has {size}")
+    return raw
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def parse_policy(

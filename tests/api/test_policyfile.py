@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -368,3 +369,20 @@ def test_what_the_documentation_shows_is_a_policy() -> None:
 def test_every_example_is_named_in_the_documentation() -> None:
     for path in (Path(__file__).parents[2] / "deploy/policy").glob("*.toml"):
         assert f"`deploy/policy/{path.name}`" in DOCS
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    device = tmp_path / "device.toml"
+    device.symlink_to("/dev/zero")
+    loop = tmp_path / "loop.toml"
+    loop.symlink_to(loop)
+    for path, said in (
+        (pipe, "is no regular file"),
+        (device, "is no regular file"),
+        (tmp_path, "directory"),
+        (loop, "symbolic links"),
+    ):
+        with pytest.raises(PolicyError, match=said):
+            read_policy(path)
