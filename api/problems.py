@@ -46,7 +46,7 @@ def not_found(what: str, name: str) -> ApiError:
 
 def invalid(errors: Iterable[Mapping[str, Any]], where: tuple[str, ...] = ()) -> Problem:
     """Turn pydantic's list of errors into a `Problem`; `where` are leading path parts to leave out."""
-    fields = [FieldProblem(field=_path(error["loc"], where), problem=str(error["msg"])) for error in errors]
+    fields = [FieldProblem(field=_path(error["loc"], where), problem=_said(error)) for error in errors]
     detail = "; ".join(f"{f.field}: {f.problem}" if f.field else f.problem for f in fields)
     return Problem(code="invalid", detail=detail, fields=[f for f in fields if f.field])
 
@@ -64,6 +64,10 @@ def dump(problem: Problem) -> bytes:
 def unexpected(_request: Request, _error: Exception) -> Response:
     """Answer for a defect, without telling its inside."""
     return answer(500, Problem(code="internal", detail="an unexpected error; the log has it"))
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    return "there is no such field" if error["type"] == "extra_forbidden" else str(error["msg"])
 
 
 def _path(location: Iterable[object], where: tuple[str, ...]) -> str:

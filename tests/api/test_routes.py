@@ -234,3 +234,9 @@ def test_metrics_are_those_of_all_processes(api: Api) -> None:
         "other_process_up 1",
     ):
         assert line in text.splitlines()
+
+
+def test_a_field_that_there_is_not_is_said_to_be_none(api: Api) -> None:
+    answer = api.ask("POST", "/v1/breakers", json={"scope": {"session_id": "s"}, "reason": "x"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "scope.session_id: there is no such field"
