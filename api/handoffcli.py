@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import orjson
 import typer
 
 from api.config import ConfigError, Settings, load
@@ -60,7 +60,7 @@ def handoff(
     except ConfigError as error:
         raise _fail(str(error)) from error
     if output is Format.JSON:
-        sys.stdout.write(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() + "\n")
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")  # ASCII: a terminal obeys none of it
     else:
         sys.stdout.write(to_markdown(told))
 

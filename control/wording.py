@@ -20,6 +20,8 @@ from jinja2 import ChainableUndefined, TemplateError
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from control.plain import plain
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
@@ -38,12 +40,6 @@ _MAX_FIELD: Final = 2_000
 _MAX_ITEMS: Final = 40
 _TEMPLATE: Final = "<template>"  # what Jinja2 calls the file of a template that was made from a text
 _FOLDER: Final = Path(__file__).parent / "templates"
-_CONTROL: Final[dict[int, str | None]] = {
-    **dict.fromkeys((*range(32), *range(0x7F, 0xA0))),
-    **dict.fromkeys((0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))),
-    **dict.fromkeys((ord("\n"), ord("\t"), 0x0B, 0x0C, 0x85, 0x2028, 0x2029), " "),
-}
-"""Control characters, those that turn the direction of what follows, and those that begin a line."""
 _RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
 _PADDING: Final = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map"})
 _FILTERS_OUT: Final = ("center", "indent", "format", "wordwrap", "pprint", "xmlattr", "filesizeformat")
@@ -65,15 +61,6 @@ class Unknown(ChainableUndefined):
     def __str__(self) -> str:
         """Return the word."""
         return UNKNOWN
-
-
-def plain(text: str) -> str:
-    r"""Take control characters and new lines out, so that nothing looks like a line of ours.
-
-    >>> plain("a\x1b[31mb\nRun: here")
-    'a[31mb Run: here'
-    """
-    return text.translate(_CONTROL)
 
 
 def mrkdwn(text: str) -> str:

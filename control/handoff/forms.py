@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from control.plain import plain
+
 if TYPE_CHECKING:
     from control.handoff.record import Handoff
 
@@ -187,13 +189,13 @@ def _time(ns: int) -> str:
 
 
 def _code(text: object) -> str:
-    """Foreign text that Markdown leaves alone: on one line, between back quotes, without any of its own."""
-    return f"`{' '.join(str(text).replace('`', chr(0x2019)).split()) or ' '}`"
+    """Foreign text that Markdown leaves alone: one line in back quotes, without any of its own, nor controls."""
+    return f"`{' '.join(plain(str(text)).replace('`', chr(0x2019)).split()) or ' '}`"
 
 
 def _plain(text: object) -> str:
-    """Text with what Markdown and HTML would read taken out of force."""
-    line = " ".join(str(text).split())
+    """Text with what Markdown, HTML and terminals would read taken out of force."""
+    line = " ".join(plain(str(text)).split())
     for sign in "\\`*_[]<>|#!":
         line = line.replace(sign, f"\\{sign}")
     return line

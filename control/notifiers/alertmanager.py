@@ -31,7 +31,8 @@ from control.notifiers.protocol import (
     Result,
 )
 from control.notifiers.shorten import cut
-from control.wording import Wording, plain
+from control.plain import plain
+from control.wording import Wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

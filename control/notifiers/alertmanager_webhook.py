@@ -15,7 +15,8 @@ from control.notifiers.common import DestinationConfig, dedup_key, link, text_of
 from control.notifiers.http import Http, judge, rfc3339
 from control.notifiers.protocol import RESOLVED, Audience, Capabilities, Message, Notice, Result
 from control.notifiers.shorten import cut
-from control.wording import Wording, plain
+from control.plain import plain
+from control.wording import Wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,8 @@ from control.notifiers.protocol import (
     Result,
 )
 from control.notifiers.shorten import bare, cut, shortened
-from control.wording import Wording, plain
+from control.plain import plain
+from control.wording import Wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,7 +24,8 @@ from control.notifiers.protocol import (
     Result,
 )
 from control.notifiers.shorten import cut, length
-from control.wording import Wording, mrkdwn, plain
+from control.plain import plain
+from control.wording import Wording, mrkdwn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -295,6 +296,15 @@ def test_markdown_leaves_foreign_text_without_force() -> None:
     outside = "".join(part for position, part in enumerate(text.split("`")) if position % 2 == 0)
     assert "<script>" not in outside.replace("\\<", "")
     assert len(text.splitlines()) < 100
+
+
+def test_markdown_takes_over_no_terminal() -> None:
+    evil = "\x1b[31mred\x1b]0;title\x07 \x00 \x9b2J \u202egnol\u2066 \u2028# new"
+    stream = failing(3, evil)
+    text = to_markdown(report(stream))
+    assert "red" in text
+    obeyed = {"Cc", "Cf", "Zl", "Zp"}
+    assert not [sign for sign in text.replace("\n", "") if unicodedata.category(sign) in obeyed]
 
 
 TEXTS = st.text(max_size=3000)

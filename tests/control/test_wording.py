@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from control.wording import MAX_OUTPUT, Wording, default_source, mrkdwn, plain
+from control.plain import plain
+from control.wording import MAX_OUTPUT, Wording, default_source, mrkdwn
 
 if TYPE_CHECKING:
     from pathlib import Path
