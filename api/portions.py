@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PORTION_BYTES: Final = 64 * 1024
+SMALL_BYTES: Final = 16 * 1024
+"""A body of so much has not to wait for its turn."""
 AT_A_TIME: Final = 8
 """Portions that are sent before the event loop turns to others."""
 
@@ -34,7 +36,7 @@ class Portions:
 
         async def cut(message: Message) -> None:
             body = message.get("body", b"")
-            if len(body) <= PORTION_BYTES:
+            if len(body) <= SMALL_BYTES:
                 await send(message)
                 return
             last = len(body) - PORTION_BYTES

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import orjson
@@ -30,6 +31,8 @@ MAX_BEHIND: Final = 256
 MAX_LISTENERS: Final = 2048
 """Watchers and long polls at a time."""
 HEARTBEAT_S: Final = 5.0
+PART_BYTES: Final = 32 * 1024
+"""Of a snapshot that is made for one watcher alone."""
 AT_A_TIME: Final = 8
 """Watchers that are written to before the event loop turns to others: a check waits for them at most."""
 _RETRY_MS: Final = 1000
@@ -265,31 +268,44 @@ class WatchHub:
                 watcher.offer(beat)
         self._beat = asyncio.get_running_loop().call_later(self.heartbeat_s, self._heartbeat)
 
-    def _opening(self, watcher: _Watcher, last_revision: int | None) -> Sequence[bytes]:
+    def _opening(self, watcher: _Watcher, last_revision: int | None) -> Iterable[bytes]:
         if last_revision is None:
-            return (self._snapshot(watcher),)
+            return self._snapshot(watcher)
         missed = self._source.changes_since(last_revision)
         if missed is None:
             return self._anew(watcher)
         watcher.known = max((change.revision for change in missed), default=last_revision)
         return (b"".join(self._frame(change) for change in missed if watcher.wants(_scope(change))),)
 
-    def _anew(self, watcher: _Watcher) -> Sequence[bytes]:
-        """Begin anew. The snapshot stays the one that all share: it may be long, and they may be many."""
-        return (_event(b"reset", None, b"{}"), self._snapshot(watcher))
+    def _anew(self, watcher: _Watcher) -> Iterable[bytes]:
+        return chain((_event(b"reset", None, b"{}"),), self._snapshot(watcher))
 
-    def _snapshot(self, watcher: _Watcher) -> bytes:
+    def _snapshot(self, watcher: _Watcher) -> Iterable[bytes]:
+        """Write all that a watcher is to know. It may be long, and they may be many.
+
+        Those who see everything share one. For others it is made part by part, as fast as they take it.
+        """
         revision, breakers = self._source.snapshot()
         watcher.known = max(watcher.known, revision)
         if watcher.concerns is not None:
-            return self._listed(revision, [each for each in breakers if watcher.wants(each.scope)])
+            return self._part_by_part(watcher, revision, breakers)
         if self._whole is None or self._whole[0] != revision:
-            self._whole = (revision, self._listed(revision, breakers))
-        return self._whole[1]
+            shown = b",".join(map(self._write, breakers))
+            event = _event(b"snapshot", revision, b'{"revision":%d,"breakers":[%s]}' % (revision, shown))
+            self._whole = (revision, event)
+        return (self._whole[1],)
 
-    def _listed(self, revision: int, breakers: Sequence[Breaker]) -> bytes:
-        shown = b",".join(map(self._write, breakers))
-        return _event(b"snapshot", revision, b'{"revision":%d,"breakers":[%s]}' % (revision, shown))
+    def _part_by_part(self, watcher: _Watcher, revision: int, breakers: Sequence[Breaker]) -> Iterator[bytes]:
+        part = bytearray(b'event: snapshot\nid: %d\ndata: {"revision":%d,"breakers":[' % (revision, revision))
+        comma = b""
+        for breaker in breakers:
+            if watcher.wants(breaker.scope):
+                part += comma + self._write(breaker)
+                comma = b","
+                if len(part) >= PART_BYTES:
+                    yield bytes(part)
+                    part.clear()
+        yield bytes(part) + b"]}\n\n"
 
     def _frame(self, change: Change) -> bytes:
         if change.breaker is not None:

@@ -189,7 +189,7 @@ def _time(ns: int) -> str:
 
 
 def _code(text: object) -> str:
-    """Foreign text that Markdown leaves alone: one line in back quotes, without any of its own, nor controls."""
+    """Foreign text that Markdown leaves alone: a line in back quotes, without any of its own."""
     return f"`{' '.join(plain(str(text)).replace('`', chr(0x2019)).split()) or ' '}`"
 
 

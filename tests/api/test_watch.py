@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 
 from api.app import create_app
 from api.auth import Authority, Token
-from api.watching import MAX_BEHIND, MAX_LISTENERS
+from api.watching import MAX_BEHIND, MAX_LISTENERS, PART_BYTES
 from control.actor import Actor
 from control.breakers.record import breaker_id
 from control.breakers.states import Event
@@ -287,6 +288,26 @@ def test_restricted_tokens_are_told_of_what_may_concern_them(api: Api) -> None:
                 )
             assert (await stream.next("remove")).data["id"] == breaker_id(office)  # an id tells nothing
             assert (await stream.next()).data["id"] == breaker_id(shop)
+
+    run(watch())
+
+
+def test_a_long_list_for_one_who_is_restricted_is_made_part_by_part(api: Api) -> None:
+    for number in range(120):
+        trip(api, f"{'mine' if number % 3 else 'theirs'}-{number}")
+    hub = api.services.following.hub
+
+    async def watch() -> None:
+        events = hub.follow(None, lambda scope: (scope.session or "").startswith("mine"))
+        async with aclosing(events) as told:
+            parts = [await anext(told)]
+            while not parts[-1].endswith(b"]}\n\n"):
+                parts.append(await anext(told))
+        assert len(parts) > 2
+        assert max(map(len, parts)) < 2 * PART_BYTES
+        (data,) = [line for line in b"".join(parts).split(b"\n") if line.startswith(b"data: ")]
+        sessions = {each["scope"]["session"] for each in orjson.loads(data[6:])["breakers"]}
+        assert sessions == {f"mine-{number}" for number in range(120) if number % 3}
 
     run(watch())
 
