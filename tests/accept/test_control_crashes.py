@@ -338,9 +338,12 @@ def check_deliveries(on_call: FlakyOnCall) -> None:
             episodes[data["alert_id"], data["episode"]][body["type"]] = key
     assert episodes
     for episode, messages in episodes.items():
-        assert "alert.firing" in messages, (episode, messages)
         assert "alert.resolved" in messages, (episode, messages)
-        assert first[messages["alert.firing"]] < first[messages["alert.resolved"]], episode
+        firing = messages.get("alert.firing")
+        if firing is not None:
+            assert first[firing] < first[messages["alert.resolved"]], episode
+        else:  # an attempt that broke off may have been taken, and then has its end, too
+            assert messages["alert.resolved"].replace("resolved", "firing") in on_call.seen, episode
     assert len({hashlib.sha256(body).digest() for _, body in on_call.accepted}) == len(bodies)
 
 
