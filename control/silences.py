@@ -18,12 +18,13 @@ from control.actor import Actor
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from collector.step import Json
     from control.db import ControlDb, Transaction
 
 LABELS: Final = ("kind", "severity", "service", "agent", "tool", "session_id", "alert_id", "rule")
+KIND: Final = "kind"
 MAX_MATCHERS: Final = 16
 MAX_PATTERN: Final = 200
 MAX_VALUE: Final = 500
@@ -80,15 +81,18 @@ class Matcher:
         elif len(self.value) > MAX_VALUE:
             raise ValueError(f"value: has more than {MAX_VALUE} characters")
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether the condition holds."""
-        value = labels.get(self.name, "")
-        if self.op is Op.EQUAL:
-            return value == self.value
-        if self.op is Op.NOT_EQUAL:
-            return value != self.value
-        found = _compiled(self.value).fullmatch(value[:_COMPARED]) is not None
-        return found is (self.op is Op.MATCHES)
+    def matches(self, labels: Mapping[str, str], kinds: Collection[str] = ()) -> bool:
+        """Tell whether the condition holds; one on `kind` is about the label and each of `kinds`.
+
+        Of these `=` and `=~` need one that fits, `!=` and `!~` none.
+        """
+        values = (labels.get(self.name, ""), *(kinds if self.name == KIND else ()))
+        if self.op in (Op.EQUAL, Op.NOT_EQUAL):
+            found = self.value in values
+        else:
+            pattern = _compiled(self.value)
+            found = any(pattern.fullmatch(value[:_COMPARED]) is not None for value in values)
+        return found is (self.op in (Op.EQUAL, Op.MATCHES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +128,9 @@ class Silence:
         """Whether it holds now."""
         return self.starts_at <= now_ns < self.ends_at
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is about an alert with these labels."""
-        return all(matcher.matches(labels) for matcher in self.matchers)
+    def matches(self, labels: Mapping[str, str], kinds: Collection[str] = ()) -> bool:
+        """Whether it is about an alert with these labels, of whose streak `kinds` speak, too."""
+        return all(matcher.matches(labels, kinds) for matcher in self.matchers)
 
 
 class Silences:
@@ -139,10 +143,13 @@ class Silences:
             rows = connection.execute("SELECT payload FROM silences WHERE ends_ns > ?", (now_ns(),))
             self._live = {s.id: s for s in (silence_from_json(row["payload"]) for row in rows)}
 
-    def of(self, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the ids of the silences that hold an alert with these labels back now."""
+    def of(self, labels: Mapping[str, str], kinds: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the ids of the silences that hold an alert with these labels back now.
+
+        `kinds`: further ones that speak of its streak.
+        """
         now = self._now_ns()
-        return tuple(s.id for s in list(self._live.values()) if s.active(now) and s.matches(labels))
+        return tuple(s.id for s in list(self._live.values()) if s.active(now) and s.matches(labels, kinds))
 
     def put(self, tx: Transaction, silence: Silence) -> None:
         """Keep a silence, new or changed. Raises `TooManySilences`."""

@@ -12,7 +12,7 @@ from api.problems import ApiError, not_found
 from api.routes.access import MAX_PAGE, MAX_POSITION, person, refusals, require
 from api.routes.findings import FindingOut, finding_out
 from control import alerts
-from control.alerts import AlertState, IllegalAlertTransition, UnknownAlert, labels_of
+from control.alerts import AlertState, IllegalAlertTransition, UnknownAlert, kinds_beside, labels_of
 from control.ledger import list_deliveries, list_destinations
 from control.notices import rfc3339
 from detectors.protocol import Severity
@@ -196,7 +196,7 @@ def router(services: Services) -> APIRouter:
             return alert_out(connection, alert, silenced_by(alert))
 
     def silenced_by(alert: Alert) -> tuple[str, ...]:
-        return control.desk.silences.of(labels_of(alert))
+        return control.desk.silences.of(labels_of(alert), kinds_beside(alert))
 
     return routes
 

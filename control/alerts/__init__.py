@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from control.alerts.book import get_alert, list_alerts, take_finding
 from control.alerts.inhibition import covers
-from control.alerts.record import Alert, UnknownAlert, alert_id, dedup_key, from_json, labels_of, to_json
+from control.alerts.record import (
+    Alert,
+    UnknownAlert,
+    alert_id,
+    dedup_key,
+    from_json,
+    kinds_beside,
+    labels_of,
+    to_json,
+)
 from control.alerts.settings import AlertSettings
 from control.alerts.states import ALERT_TRANSITIONS, AlertEvent, AlertState, IllegalAlertTransition
 
@@ -21,6 +30,7 @@ __all__ = [
     "dedup_key",
     "from_json",
     "get_alert",
+    "kinds_beside",
     "labels_of",
     "list_alerts",
     "take_finding",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from control import flapping
 from control.alerts import book
 from control.alerts.inhibition import cover_of
-from control.alerts.record import Alert, UnknownAlert, alert_id, from_json, labels_of
+from control.alerts.record import Alert, UnknownAlert, alert_id, from_json, kinds_beside, labels_of
 from control.alerts.states import AlertEvent, AlertState, follow
 from control.alerts.system import FLAPPING, flapping_finding
 from control.policy import Policy, is_shadow
@@ -205,7 +205,7 @@ class Alerting:
         self, tx: Transaction, begun: Alert, state: AlertState | None, now: int
     ) -> tuple[Alert, AlertEvent]:
         fired = book.moved(begun, AlertEvent.FIRE, now, state=state)
-        silenced = self.silences.of(labels_of(fired))
+        silenced = self.silences.of(labels_of(fired), kinds_beside(fired))
         after = replace(fired, silenced_by=silenced) if silenced else self._told(tx, fired)
         return self._stored(tx, after, AlertEvent.FIRE)
 
@@ -217,7 +217,7 @@ class Alerting:
         before, names = alert.destinations, ruling.destinations
         if before is None or (names is not None and set(names) <= set(before)):
             return alert
-        if alert.was_told and self.silences.of(labels_of(alert)):
+        if alert.was_told and self.silences.of(labels_of(alert), kinds_beside(alert)):
             return alert
         wider = None if names is None else (*before, *(name for name in names if name not in before))
         rules = (*alert.rules, *(rule for rule in ruling.rules if rule not in alert.rules))
@@ -244,7 +244,7 @@ class Alerting:
         cover = "" if alert.is_system else cover_of(tx, alert)
         if cover:
             return replace(alert, covered_by=cover)
-        silenced = self.silences.of(labels_of(alert))
+        silenced = self.silences.of(labels_of(alert), kinds_beside(alert))
         return replace(alert, silenced_by=silenced) if silenced else None
 
     def _told(self, tx: Transaction, alert: Alert) -> Alert:

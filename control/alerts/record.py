@@ -12,6 +12,7 @@ from control.actor import Actor
 from control.alerts.states import AlertState
 from control.findings import finding_from_json
 from control.scope import DEFAULT_TENANT
+from control.spoken import also_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,6 +111,11 @@ def labels_of(alert: Alert) -> Mapping[str, str]:
         "alert_id": alert.id,
         "rule": ",".join(alert.rules),
     }
+
+
+def kinds_beside(alert: Alert) -> tuple[str, ...]:
+    """Return the kinds that speak of an alert's streak besides its own: silences go by each of them."""
+    return tuple(one.kind for one in also_of(alert.finding))
 
 
 def to_json(alert: Alert) -> str:

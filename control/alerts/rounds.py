@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from control import flapping
 from control.actor import Actor
 from control.alerts import book
-from control.alerts.record import labels_of
+from control.alerts.record import kinds_beside, labels_of
 from control.alerts.states import AlertState
 from control.alerts.system import CLEARED, FLAPPING
 from control.resolving import Over, goes_on, over
@@ -150,7 +150,7 @@ class AlertRounds:
 
     def _is_silenced(self, alert: Alert) -> bool:
         """Whether a silence holds it back, and that is written down already."""
-        silences = self._alerting.silences.of(labels_of(alert))
+        silences = self._alerting.silences.of(labels_of(alert), kinds_beside(alert))
         return bool(silences) and silences == alert.silenced_by
 
     def _since(self, alert: Alert, why: Over | None, now: int) -> int:

@@ -75,12 +75,18 @@ class Policy:
         """Say who hears of a finding and what it trips, at a moment (unix ns).
 
         What a detector in shadow found is only recorded. A finding with missing evidence trips nothing,
-        whatever the rules say. Of several trips of one scope the most restrictive one counts.
+        whatever the rules say. Of several trips of one scope the most restrictive one counts. A rule that
+        means the finding only by another kind of its streak trips and names destinations; that nobody is
+        told, and that later rules are not asked, it says of findings of its own kinds alone.
         """
         if is_shadow(finding):
             return Ruling(alert=False, shadow=True)
-        meant = self._meant(finding, at_ns)
-        told = [rule.alert for rule in meant if rule.alert is not None and not rule.shadow]
+        own, meant = self._meant(finding, at_ns)
+        told = [
+            rule.alert
+            for rule in meant
+            if rule.alert is not None and not rule.shadow and (rule.alert or rule in own)
+        ]
         names = tuple(dict.fromkeys(name for names in told for name in names))
         return Ruling(
             alert=bool(names) or not told,
@@ -89,14 +95,19 @@ class Policy:
             rules=tuple(rule.name for rule in meant),
         )
 
-    def _meant(self, finding: Finding, at_ns: int) -> list[Rule]:
+    def _meant(self, finding: Finding, at_ns: int) -> tuple[list[Rule], list[Rule]]:
+        """Return the rules that mean the finding by its present kind, and those that do by any."""
+        own: list[Rule] = []
         meant: list[Rule] = []
         for rule in self.rules:
             if rule.means(finding, at_ns):
+                own.append(rule)
                 meant.append(rule)
                 if rule.stop and not rule.shadow:
                     break
-        return meant
+            elif rule.means_streak(finding, at_ns):
+                meant.append(rule)
+        return own, meant
 
 
 def is_shadow(finding: Finding) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from control.action import Action
 from control.policy.hours import Hours
 from control.policy.reach import Reach, Target, scope_of
+from control.spoken import also_of
 from detectors.protocol import Severity
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ class Rule:
     """A rule about findings: which are meant, who hears of them, what they trip.
 
     A finding is meant when every part that is not empty fits: kind, severity (one of `severities`, else
-    `min_severity` and worse), patterns (`*`, `?`, `[...]`, case matters) of service, agent, tool and session,
-    and the time. `alert`: names of destinations, empty: nobody, None: the rule does not say. `reach` None:
-    it trips nothing. `open_s`: seconds open, None: as breakers usually do. `quarantine`: the refusal names
-    the tainted steps. `trip_in_shadow`: record what would have been stopped, stop nothing. `shadow`: so,
-    and neither `alert` nor `stop` count. `stop`: later rules are not asked about a finding that this one
-    means.
+    `min_severity` and worse; that of the kind that fits), patterns (`*`, `?`, `[...]`, case matters) of
+    service, agent, tool and session, and the time. `alert`: names of destinations, empty: nobody, None: the
+    rule does not say. `reach` None: it trips nothing. `open_s`: seconds open, None: as breakers usually do.
+    `quarantine`: the refusal names the tainted steps. `trip_in_shadow`: record what would have been stopped,
+    stop nothing. `shadow`: so, and neither `alert` nor `stop` count. `stop`: later rules are not asked about
+    a finding that this one means.
     """
 
     name: str
@@ -49,11 +50,26 @@ class Rule:
     stop: bool = False
 
     def means(self, finding: Finding, at_ns: int) -> bool:
-        """Tell whether the rule is about this finding at this moment (unix ns)."""
+        """Tell whether the rule is about this finding at this moment (unix ns), by its present kind."""
+        return self._kind(finding.kind, finding.severity) and self._about(finding, at_ns)
+
+    def means_streak(self, finding: Finding, at_ns: int) -> bool:
+        """Tell whether the rule is about what other detectors say of the finding's streak.
+
+        Only a rule that names kinds can be: one that names none goes by the finding as it is.
+        """
         return (
-            (not self.kinds or finding.kind in self.kinds)
-            and self._severe(finding.severity)
-            and fits(self.services, finding.service)
+            bool(self.kinds)
+            and any(self._kind(one.kind, one.severity) for one in also_of(finding))
+            and self._about(finding, at_ns)
+        )
+
+    def _kind(self, kind: str, severity: Severity) -> bool:
+        return (not self.kinds or kind in self.kinds) and self._severe(severity)
+
+    def _about(self, finding: Finding, at_ns: int) -> bool:
+        return (
+            fits(self.services, finding.service)
             and fits(self.agents, finding.agent)
             and fits(self.tools, finding.tool)
             and fits(self.sessions, finding.session_id, *finding.session_ids)
