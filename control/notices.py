@@ -11,6 +11,7 @@ from urllib.parse import quote
 from control.alerts.record import Alert, labels_of
 from control.alerts.states import AlertState
 from control.alerts.system import STILL_RUNNING
+from control.burn import burn_of
 from control.notifiers.protocol import ACKNOWLEDGED, FIRING, RESOLVED, Notice
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def notice(
         ],
         "cause": _cause(finding, handoff or {}),
         "next_step": _next_step(finding, handoff or {}),
-        **_spent(notes),
+        **_spent(notes, finding.detected_at),
         "tried": _tried(notes, finding),
         "handoff": None if handoff is None else dict(handoff),
         "links": dict(links or {}),
@@ -182,20 +183,21 @@ def notice(
     return Notice(type=kind, at_ns=at_ns, data=data)
 
 
-def _spent(notes: Notes | None) -> dict[str, Json]:
-    """Calls, tokens and money of the session so far, and how fast: null where it was not recorded."""
+def _spent(notes: Notes | None, found_ns: int) -> dict[str, Json]:
+    """Calls, tokens and money of the session so far, and how fast: null where it was not recorded.
+
+    The burn is as of the session's last step or when it was found, as in the report that goes with it.
+    """
     if notes is None:
         return {"calls": None, "tokens": None, "cost_usd": None, "burn": None, "goal": None}
-    known = [count for count in (notes.input_tokens, notes.output_tokens) if count is not None]
-    tokens = sum(known) if known else None
-    seconds = max(1.0, (notes.last_ns - notes.first_ns) / _NS)
+    burn = burn_of(notes, max(notes.last_ns, found_ns))
     return {
         "calls": notes.calls,
-        "tokens": tokens,
+        "tokens": notes.tokens,
         "cost_usd": notes.cost_usd,
         "burn": {
-            "tokens_per_minute": None if tokens is None else round(tokens * 60 / seconds, 1),
-            "usd_per_hour": None if notes.cost_usd is None else round(notes.cost_usd * 3600 / seconds, 4),
+            "tokens_per_minute": None if burn.tokens is None else round(burn.tokens, 1),
+            "usd_per_hour": None if burn.usd is None else round(burn.usd * 60, 4),
         },
         "goal": notes.goal,
     }

@@ -19,7 +19,7 @@ from control.facts import Fact
 from control.notices import notice
 from control.notifiers.protocol import Audience, Capabilities, Delivered
 from control.policy import Policy, Rule
-from detectors.notes import Notes
+from detectors.notes import Minute, Notes
 from detectors.protocol import Severity
 from tests.control.support import STUCK, Parts, Spool, another
 
@@ -302,14 +302,15 @@ def test_a_message_says_what_it_cost_what_was_tried_and_what_helps(stage: Callab
         input_tokens=1000,
         output_tokens=200,
         cost_usd=0.5,
-        first_ns=0,
-        last_ns=60 * SECOND_NS,
+        first_ns=STUCK.detected_at - 600 * SECOND_NS,
+        last_ns=STUCK.detected_at,
         goal="buy milk",
+        minutes=(Minute(STUCK.detected_at - 60 * SECOND_NS, 17, 1200, 0.5),),
     )
     on.find(replace(STUCK, evidence={"prescription": "replan", "error_class": "timeout"}))
     data = on.pager.rendered[-1].data
     assert (data["calls"], data["tokens"], data["cost_usd"], data["goal"]) == (17, 1200, 0.5, "buy milk")
-    assert data["burn"] == {"tokens_per_minute": 1200.0, "usd_per_hour": 30.0}
+    assert data["burn"] == {"tokens_per_minute": 240.0, "usd_per_hour": 6.0}
     assert data["cause"] == "timeout"
     assert "another plan" in str(data["next_step"])
     assert data["labels"] == {

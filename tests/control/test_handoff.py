@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 from collector.step import Outcome, RunEnded, StepSeen
 from control.action import Action
 from control.actor import Actor
+from control.alerts.record import Alert
+from control.alerts.states import AlertState
 from control.breakers.states import Event
+from control.burn import burn_of
 from control.handoff import FIELDS, MAX_BRIEF, brief, brief_of, build, forget, keep, kept, to_markdown
 from control.handoff.forms import UNKNOWN, to_dict
 from control.handoff.reports import HandoffDuty, Reports
+from control.notices import notice
 from control.scope import Scope
 from detectors.notes import Notes, Repeat
 from detectors.notes_book import NotesBook
@@ -68,6 +72,18 @@ def finding_on(stream: Stream, *calls: int, **changes: Any) -> Finding:  # noqa:
         evidence={"span_ids": [step.span_id for step in steps]},
     )
     return replace(told, **changes)
+
+
+def alert_of(finding: Finding) -> Alert:
+    return Alert(
+        id=f"al_{finding.id}",
+        state=AlertState.FIRING,
+        episode=1,
+        finding=finding,
+        fired_at=finding.detected_at,
+        updated_at=finding.detected_at,
+        key="key",
+    )
 
 
 def failing(count: int, error: str, tool: str = "read", *, same: bool = False) -> Stream:
@@ -264,6 +280,49 @@ def test_the_burn_is_that_of_the_last_five_minutes() -> None:
     assert cost["tokens"] == 20 * 600
     assert cost["tokens_per_minute"] == pytest.approx(600, rel=0.25)
     assert cost["usd_per_minute"] is None
+
+
+def test_the_burn_of_a_first_second_is_what_was_used_in_it() -> None:
+    stream = Stream().model(1883).call("read", {"path": "a"}, ok="x", after=0.9)
+    cost = report(stream)["cost"]
+    assert (cost["seconds"], cost["tokens_per_minute"], cost["calls_per_minute"]) == (
+        pytest.approx(1.1), 3766.0, 1.0,
+    )  # fmt: skip
+
+
+@given(
+    pauses=st.lists(st.floats(0.1, 200), min_size=1, max_size=30),
+    tokens=st.integers(1, 10_000),
+    later=st.integers(0, 600),
+)
+def test_the_burn_is_never_more_than_what_was_used_and_equal_in_message_and_report(
+    pauses: list[float], tokens: int, later: int
+) -> None:
+    stream = Stream()
+    for pause in pauses:
+        stream.model(tokens).call("read", {"path": "a"}, ok="x", after=pause)
+    notes = notes_of(stream)
+    finding = finding_on(stream, 0)
+    burn = burn_of(notes, notes.last_ns + later * 10**9)
+    assert notes.tokens is not None
+    assert burn.tokens is not None
+    assert 0 <= burn.tokens <= notes.tokens
+    said = notice(alert_of(finding), (), notes=notes).data["burn"]
+    cost = brief(finding, notes)["cost"]
+    assert said == {"tokens_per_minute": cost["tokens_per_minute"], "usd_per_hour": None}
+
+
+def test_an_even_burn_is_told_exactly_wherever_the_minute_begins() -> None:
+    for begun in range(0, 60, 7):
+        stream = Stream(now_ns=1_704_067_200_000_000_000 + begun * 10**9)
+        for _ in range(400):
+            stream.model(5).call("read", {"path": "a"}, ok="x", after=1.9)
+        assert burn_of(notes_of(stream), stream.now_ns).tokens == pytest.approx(60 / 2.1 * 10, rel=0.02)
+
+
+def test_a_burn_of_which_nothing_was_kept_is_unknown() -> None:
+    burn = burn_of(Notes(session_id="s", calls=3, input_tokens=5), 0)
+    assert (burn.calls, burn.tokens, burn.usd) == (None, None, None)
 
 
 def test_the_timeline_is_in_the_order_of_time_and_bounded() -> None:
