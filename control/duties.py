@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -46,7 +47,13 @@ class Duties:
             try:
                 duty.turn()
                 self._trouble.pop(duty.name, None)
+            except sqlite3.Error as error:  # a file in trouble is no defect: its line is enough
+                if self._is_new(duty, error):
+                    _log.warning("%s waits: %s", duty.name, error)
             except Exception as error:  # noqa: BLE001 - alerts and breakers go on whatever one duty ran into
-                if self._trouble.get(duty.name) != repr(error):
-                    self._trouble[duty.name] = repr(error)
+                if self._is_new(duty, error):
                     _log.exception("%s failed; it is tried again", duty.name)
+
+    def _is_new(self, duty: Duty, error: Exception) -> bool:
+        known, self._trouble[duty.name] = self._trouble.get(duty.name), repr(error)
+        return known != repr(error)
