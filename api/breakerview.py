@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from collector.naming import name_kept
 from control.action import Action
@@ -33,7 +34,10 @@ class ScopeOut(BaseModel):
 
 
 class ScopeIn(BaseModel):
-    """What a breaker is to cover; what is left out is "any"."""
+    """What a breaker is to cover; what is left out is "any".
+
+    One that names no part but the tenant covers every agent there is: the tenant has to be spelled out then.
+    """
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"session": "chat-17"}]})
 
@@ -45,6 +49,17 @@ class ScopeIn(BaseModel):
     tool: Part
     args: Annotated[str | None, Field(None, pattern="^[0-9a-f]{16}$")]
     model: Part
+
+    @model_validator(mode="after")
+    def _mean_something(self) -> Self:
+        """Refuse what names nothing: that stops everybody, and may be a program's empty variable."""
+        parts = self.model_dump(exclude={"tenant"})
+        if "tenant" not in self.model_fields_set and not any(parts.values()):
+            raise PydanticCustomError(
+                "whole_tenant",
+                "it names no part, so it would cover every agent; if that is meant, spell out its tenant",
+            )
+        return self
 
     def scope(self) -> Scope:
         """Return it as control names it: by the names that findings use and checks are compared with."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.idempotency import KEEP_S
+from control.scope import PARTS
 from tests.api.conftest import SECRETS
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tests.api.conftest import Api
 
 SESSION = {"session": "chat-17"}
+NOTHING: dict[str, None] = {part: None for part in PARTS if part != "tenant"}
 TOOL = {"service": "shop", "tool": "fetch_page"}
 
 
@@ -21,7 +23,7 @@ def change(api: Api, verb: str, breaker_id: str, **body: Any) -> httpx.Response:
     return api.ask("POST", f"/v1/breakers/{breaker_id}/{verb}", json={"reason": "why", **body})
 
 
-def trip(api: Api, scope: dict[str, str] = SESSION, token: str | None = None, **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+def trip(api: Api, scope: Any = SESSION, token: str | None = None, **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
     return api.ask("POST", "/v1/breakers", token=token, json={"scope": scope, "reason": "stuck", **body})
 
 
@@ -87,11 +89,27 @@ def test_shadow_stops_nothing(api: Api) -> None:
         ({"sesion": "a"}, "scope.sesion"),
         ({"args": "xyz"}, "scope.args"),
         ({"session": None, "tool": 5}, "scope.tool"),
+        ({"tenant": None}, "scope.tenant"),
     ],
 )
 def test_a_scope_that_makes_no_sense_names_its_part(api: Api, scope: Any, field: str) -> None:  # noqa: ANN401 - JSON
     answer = trip(api, scope)
     assert (answer.status_code, [f["field"] for f in answer.json()["fields"]]) == (422, [field])
+
+
+@pytest.mark.parametrize("scope", [{}, {"session": None}, NOTHING])
+@pytest.mark.parametrize("do", ["trip", "shadow", "force_open", "force_close"])
+def test_a_scope_that_names_nothing_stops_nobody(api: Api, scope: Any, do: str) -> None:  # noqa: ANN401 - JSON
+    answer = trip(api, scope, do=do, ttl_s=60)
+    assert (answer.status_code, [f["field"] for f in answer.json()["fields"]]) == (422, ["scope"])
+    assert answer.json()["detail"].startswith("scope: it names no part, so it would cover every agent")
+    assert api.check(session_id="chat-17", tool="any")["decision"] == "allow"
+
+
+def test_a_tenant_that_is_spelled_out_is_stopped_as_a_whole(api: Api) -> None:
+    answer = trip(api, {"tenant": "default", **NOTHING})
+    assert answer.status_code == 200
+    assert api.check(session_id="chat-17", tool="any")["decision"] != "allow"
 
 
 def test_what_was_changed_meanwhile_is_not_changed_again(api: Api) -> None:
@@ -170,7 +188,7 @@ def test_keys_of_two_callers_are_two(guarded: Api) -> None:
         (SESSION, "force_open", "trip", 403),
         (SESSION, "force_close", "trip", 403),
         (TOOL, "trip", "trip", 403),
-        ({}, "trip", "trip", 403),
+        ({"tenant": "default"}, "trip", "trip", 403),
         (SESSION, "trip", "check", 403),
     ],
 )
