@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 BAD_INPUT: Final = 2
 _PIPED: Final = 160  # columns where there is no terminal
 _AGENT: Final = "ingest,read,check"
+_FIRST: Final = """\
+It is the first one: from now on exporters, checks and guards without a token are refused (401).
+Make one for agents (recloser token create NAME --agent) and give it to
+  exporters: OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20SECRET"
+  guards and these commands: RECLOSER_TOKEN=SECRET
+More of it is in docs/authorization.md.
+"""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 commands = typer.Typer(
@@ -64,7 +71,8 @@ def create(
 ) -> None:
     """Make a token and print its secret, which is kept nowhere.
 
-    From the first one on tokens are needed everywhere; the first one must allow admin.
+    From the first one on tokens are needed everywhere: exporters and checks without one are refused at once.
+    The first one must allow admin.
     """
     from pydantic import ValidationError
 
@@ -88,10 +96,15 @@ def create(
     except ValidationError as error:
         told = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise _fail("; ".join(told)) from error
-    made, where = _at(url, data_dir, config, lambda place: place.create(request), make=True)
+    (first, made), where = _at(
+        url, data_dir, config, lambda place: (place.is_open(), place.create(request)), make=True
+    )
     sys.stderr.write(
         f"The token {printable(name)!r} ({made['token']['id']}) is made at {where}.\n"
-        "It allows: " + ", ".join(made["token"]["verbs"]) + ". Its secret is told only now:\n"
+        + (_FIRST if first else "")
+        + "It allows: "
+        + ", ".join(made["token"]["verbs"])
+        + ". Its secret is told only now:\n"
     )
     sys.stdout.write(f"{made['secret']}\n")
 

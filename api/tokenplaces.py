@@ -39,6 +39,10 @@ class Place(Protocol):
         """Say where that is."""
         ...
 
+    def is_open(self) -> bool:
+        """Tell whether no token is needed yet. Raises `PlaceError`."""
+        ...
+
     def create(self, wanted: TokenRequest) -> dict[str, Any]:
         """Make a token. Raises `PlaceError`."""
         ...
@@ -90,6 +94,9 @@ class _Running:
     def where(self) -> str:
         return f"the sidecar at {self.client.base_url}"
 
+    def is_open(self) -> bool:
+        return not self._ask("GET", "/v1/whoami").get("tokens_needed", True)
+
     def create(self, wanted: TokenRequest) -> dict[str, Any]:
         return self._ask("POST", "/v1/tokens", wanted.model_dump(mode="json"))
 
@@ -119,13 +126,17 @@ class _Running:
 
 class _File:
     def __init__(self, db: ControlDb, settings: Settings) -> None:
-        self.where = f"{db.path} (no sidecar is using it)"
+        by_default = "" if "data_dir" in settings.model_fields_set else ", the default --data-dir"
+        self.where = f"{db.path} (no sidecar is using it{by_default})"
         try:
             configured = configured_tokens([to_json(token) for token in settings.tokens])
         except ValueError as error:
             raise PlaceError(str(error)) from error
         self._book = TokenBook(db, time.time_ns, configured=configured)
         self._actor = Actor(type="person", id=_user())
+
+    def is_open(self) -> bool:
+        return not self._book.required
 
     def create(self, wanted: TokenRequest) -> dict[str, Any]:
         try:

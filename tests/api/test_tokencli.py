@@ -11,6 +11,8 @@ from api.cli import app
 from control.verbs import Verb
 from tests.api.serving import Served, served
 
+CUT_OFF = "from now on exporters, checks and guards without a token are refused (401)"
+
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[Served]:
@@ -45,9 +47,12 @@ def test_tokens_are_made_before_the_first_start(tmp_path: Path) -> None:
     made = run("create", "boss", "--verbs", "all", *here)
     assert made.exit_code == 0
     assert made.stdout.startswith("rcl_")
-    assert "no sidecar is using it" in made.stderr
+    assert f"{tmp_path / 'new' / 'control.db'} (no sidecar is using it)" in made.stderr
+    assert CUT_OFF in made.stderr
+    assert "authorization=Bearer%20SECRET" in made.stderr
     bot = run("create", "bot", "--agent", "--expires", "30d", *here)
     assert "ingest, read, check" in bot.stderr
+    assert CUT_OFF not in bot.stderr
     assert listed(*here) == [("boss", "valid"), ("bot", "valid")]
     assert (tmp_path / "new").stat().st_mode & 0o077 == 0
     table = run("list", *here).stdout
@@ -55,13 +60,29 @@ def test_tokens_are_made_before_the_first_start(tmp_path: Path) -> None:
     assert made.stdout.strip() not in table
 
 
+def test_the_data_directory_is_named_when_nobody_named_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RECLOSER_DATA_DIR", raising=False)
+    path = tmp_path / ".local/share/recloser/control.db"
+    default = f"{path} (no sidecar is using it, the default --data-dir)"
+    assert default in run("create", "boss", "--verbs", "all").stderr
+    monkeypatch.setenv("RECLOSER_DATA_DIR", str(path.parent))
+    assert f"{path} (no sidecar is using it)" in run("create", "other", "--verbs", "all").stderr
+
+
 def test_a_running_sidecar_is_asked_and_wants_an_admin(plane: Served) -> None:
     url = ("--url", plane.client.base_url)
-    boss = run("create", "boss", "--verbs", "admin,read", *url).stdout.strip()
+    first = run("create", "boss", "--verbs", "admin,read", *url)
+    boss = first.stdout.strip()
+    assert CUT_OFF in first.stderr
     refused = run("list", *url)
     assert refused.exit_code == 2
     assert "give an admin token as RECLOSER_TOKEN" in refused.stderr
-    bot = run("create", "bot", "--verbs", "check", "--service", "shop-*", *url, token=boss).stdout.strip()
+    second = run("create", "bot", "--verbs", "check", "--service", "shop-*", *url, token=boss)
+    bot = second.stdout.strip()
+    assert CUT_OFF not in second.stderr
     assert plane.ask("GET", "/v1/whoami", bot).json()["only"]["services"] == ["shop-*"]
     (_, entry) = json.loads(run("list", "--json", *url, token=boss).stdout)
     ended = run("revoke", entry["id"], *url, token=boss)
