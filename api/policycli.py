@@ -23,7 +23,8 @@ PolicyFile = Annotated[Path, typer.Argument(metavar="FILE", help="Policy file, T
 def check(file: PolicyFile, *, config: Config = None) -> None:
     """Say whether a policy file is fine; else name file, line and key of everything that is wrong.
 
-    Destinations are checked against those of --config, if it names any. Ends with status 0, or 2.
+    Destinations are checked against those of --config; without any there it says that they were not.
+    Ends with status 0, or 2.
     """
     from api.policytest import policy_check
 

@@ -148,8 +148,9 @@ def policy_test(settings: Settings, asked: Asked, now: datetime) -> int:
 
 def policy_check(settings: Settings, file: Path) -> int:
     """Check a policy file and say what is in it; return the exit status."""
+    known = known_destinations(settings)
     try:
-        policy = read_policy(file, known_destinations(settings), settings.escalate_after).policy
+        policy = read_policy(file, known, settings.escalate_after).policy
     except PolicyError as error:
         return refuse(str(error))
     counts = {
@@ -160,6 +161,12 @@ def policy_check(settings: Settings, file: Path) -> int:
     }
     told = ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n)
     sys.stdout.write(f"{printable(str(file))}: fine: {told or 'it stops nothing'}\n")
+    named = sorted({name for rule in policy.rules for name in rule.alert or ()})
+    if known is None and named:
+        names = printable(", ".join(named), 200)
+        sys.stderr.write(
+            f"recloser: destinations were not checked ({names}): no --config says which there are\n"
+        )
     return 0
 
 
