@@ -12,7 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from api import auditcli, backtestcli, handoffcli, measurecli, notifycli, policycli, tokencli
+from api import (
+    alertscli,
+    auditcli,
+    backtestcli,
+    breakerscli,
+    handoffcli,
+    measurecli,
+    notifycli,
+    policycli,
+    silencecli,
+    tokencli,
+)
 from api.config import ConfigError, load
 
 app = typer.Typer(
@@ -155,6 +166,9 @@ auditcli.add_to(app)
 tokencli.add_to(app)
 policycli.add_to(app)
 notifycli.add_to(app)
+alertscli.add_to(app)
+silencecli.add_to(app)
+breakerscli.add_to(app)
 
 
 def _version(*, wanted: bool) -> None:

@@ -16,6 +16,7 @@ from api.build import build_engine
 from api.config import ConfigError, Settings
 from api.judging import Judge
 from api.storeaccess import StoreAccessError, opened
+from api.talking import address
 from api.window import WindowError, moment, to_ns
 from collector.consumer import Rejected, Unavailable
 from collector.receivers.files import read_files
@@ -30,7 +31,6 @@ from storage.history import History
 LIMITS: Final = NotesLimits(max_sessions=200_000, max_bytes=512 * 1024 * 1024)
 _TIMEOUT_S: Final = 10.0
 _DENIED: Final = frozenset({401, 403})
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognized, not bound to
 
 
 class HandoffError(Exception):
@@ -39,12 +39,11 @@ class HandoffError(Exception):
 
 def asked(session_id: str, settings: Settings, url: str | None, token: str | None) -> dict[str, Any]:
     """The report that the running sidecar makes. Raises `HandoffError`."""
-    host = _ANY.get(settings.host, settings.host)
-    base = url or f"http://{f'[{host}]' if ':' in host else host}:{settings.api_port}"
+    base = address(settings, url)
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    address = f"{base}/v1/runs/{quote(session_id, safe='')}/handoff"
+    place = f"{base}/v1/runs/{quote(session_id, safe='')}/handoff"
     try:
-        answer = httpx.get(address, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
+        answer = httpx.get(place, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         hint = "--url or --config say where it is, --from and --since need none"
         raise HandoffError(f"{base} does not answer: {error}; {hint}") from error

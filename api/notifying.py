@@ -10,13 +10,13 @@ from urllib.parse import quote
 import httpx
 
 from api.config import Settings, to_json
+from api.talking import address
 from control.notifiers.catalog import build, configs
 from control.notifiers.protocol import Notifier
 from control.postoffice import send_once
 from control.trial import try_out
 
 _TIMEOUT_S: Final = 60.0
-_EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - turned into one that can be asked
 
 
 class NotifyError(Exception):
@@ -81,8 +81,7 @@ def _ask(
     settings: Settings, url: str | None, token: str | None, method: str, path: str
 ) -> dict[str, Any] | None:
     """Ask the sidecar; None when none runs at the address of the settings."""
-    host = _EVERY_ADDRESS.get(settings.host, settings.host)
-    base = url or f"http://{f'[{host}]' if ':' in host else host}:{settings.api_port}"
+    base = address(settings, url)
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx.request(method, f"{base}{path}", headers=headers, timeout=_TIMEOUT_S, trust_env=False)

@@ -16,6 +16,7 @@ import httpx
 from api.auth import configured_tokens
 from api.config import Settings, to_json
 from api.routes.tokens import TokenRequest, token_out, wanted_of
+from api.talking import address
 from control.actor import Actor
 from control.db import ControlDb, ControlDbError, ControlDbInUseError
 from control.tokens import TokenBook, TokenRefused, UnknownToken
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from control.tokens import Token
 
 _TIMEOUT_S: Final = 15.0
-_EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - turned into one that can be asked
 
 
 class PlaceError(Exception):
@@ -72,7 +72,7 @@ def place(settings: Settings, url: str | None, secret: str | None, *, make: bool
         except OSError as error:
             raise PlaceError(f"data_dir {path.parent}: {error.strerror}") from error
         except ControlDbInUseError:
-            url = _url(settings)
+            url = address(settings, None)
         except ControlDbError as error:
             raise PlaceError(str(error)) from error
         else:
@@ -159,11 +159,6 @@ class _File:
 
 def _plain(token: Token) -> dict[str, Any]:
     return token_out(token, time.time_ns()).model_dump(mode="json")
-
-
-def _url(settings: Settings) -> str:
-    host = _EVERY_ADDRESS.get(settings.host, settings.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.api_port}"
 
 
 def _user() -> str:

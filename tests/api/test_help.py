@@ -10,7 +10,15 @@ from rich.text import Text
 
 from api.cli import app
 
-COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+
+def commands_of(group: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401 - click's, which typer brings
+    found: dict[str, Any] = {}
+    for name, command in getattr(group, "commands", {}).items():
+        found |= {f"{prefix}{name}": command, **commands_of(command, f"{prefix}{name} ")}
+    return found
+
+
+COMMANDS = commands_of(typer.main.get_command(app))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
