@@ -156,7 +156,8 @@ def test_a_broken_policy_is_tried_on_nothing(policy: Path, recorded: Path) -> No
 def test_the_examples_are_fine(file: Path) -> None:
     status, _, err = ask("check", file)
     assert status == 0
-    assert err.startswith("recloser: destinations were not checked (") or (err, file.stem) == ("", "first-weeks")
+    names = file.stem != "first-weeks"
+    assert err.startswith("recloser: destinations were not checked (") is names
 
 
 def test_there_are_examples() -> None:
