@@ -289,7 +289,7 @@ def _halted(place: Sidecar, session: str, reason: str) -> tuple[dict[str, Any], 
     except RefusedError as error:
         if error.status != _CONFLICTS:
             raise
-        found = place.get(path_of("breakers"), scope=f"session:{quote(session, safe='')}")["breakers"]
+        found = _over(place, session)
         if not found:
             raise
     else:
@@ -302,14 +302,28 @@ def _halted(place: Sidecar, session: str, reason: str) -> tuple[dict[str, Any], 
     raise fail(f"NOT stopped: {how}; to stop it all the same: {do}", MAKES_NO_SENSE)
 
 
-def _is_known(place: Sidecar, session: str) -> bool:
-    """Tell whether anything was seen of a session, as far as this caller may know."""
+def _over(place: Sidecar, session: str) -> list[dict[str, Any]]:
+    """Return the breaker over a session; nothing when there is none, or this caller may not look."""
     from api.talking import RefusedError
+
+    scope = f"session:{quote(session, safe='')}"
+    try:
+        found: list[dict[str, Any]] = place.get(path_of("breakers"), scope=scope)["breakers"]
+    except RefusedError:
+        return []
+    return found
+
+
+def _is_known(place: Sidecar, session: str) -> bool:
+    """Tell whether anything was seen of a session; what this caller may not know counts as seen."""
+    from api.talking import RefusedError, TalkError
 
     try:
         run = place.get(path_of("runs", session))
     except RefusedError as error:
         return error.status != _NOT_FOUND
+    except TalkError:
+        return True
     return run["notes"] is not None or bool(run["findings"])
 
 

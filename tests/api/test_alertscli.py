@@ -101,6 +101,10 @@ def test_refusals_say_what_to_do(fired: Served) -> None:
     assert denied.exit_code == 2
     assert "does not allow 'override'" in denied.stderr
     assert "as RECLOSER_TOKEN" in denied.stderr
+    blind = fired.token("blind", Verb.OVERRIDE)
+    words = ("--match", "kind=flail", "--for", "1h", "--comment", "x")
+    made = run(fired, "silence", "add", *words, token=blind)
+    assert (made.exit_code, made.stdout.count("\n")) == (0, 1)
     broken = run(fired, "alerts", token=f"{reader}\nsecret")
     assert (broken.exit_code, "secret" in broken.output) == (2, False)
 

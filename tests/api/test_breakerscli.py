@@ -110,6 +110,8 @@ def test_whoever_may_only_trip_stops_sessions_and_resets_none(plane: Served) -> 
     stopped = run(plane, "stop", "chat-1", "--reason", "x", token=guard)
     assert (stopped.exit_code, stopped.stderr) == (0, "")
     name = stopped.stdout.split("halted: ")[1].split()[0]
+    again = run(plane, "stop", "chat-1", "--reason", "x", token=guard)
+    assert (again.exit_code, "it refuses calls already" in again.stderr) == (1, True)
     denied = run(plane, "breakers", "reset", name, "--reason", "x", token=guard)
     assert (denied.exit_code, "does not allow 'override'" in denied.stderr) == (2, True)
     wide = run(plane, "breakers", "trip", "--tool", "t", "--reason", "x", token=guard)
