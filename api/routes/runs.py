@@ -91,6 +91,9 @@ class HandoffOut(BaseModel):
     next_step: Any = Field(description="By the prescription of the error's class.")
     cost: Any
     links: Any = Field(description="Trace and span ids.")
+    held_by: Any = Field(
+        [], description="Breakers that refuse its calls now: id, state, action, scope and since when."
+    )
 
 
 SessionId = Annotated[str, Path(max_length=MAX_SESSION, description="The session's id, as agents send it.")]

@@ -9,8 +9,9 @@ from control.action import Action
 from control.breakers.states import State
 from control.handoff import advice, causes
 from control.handoff.cost import cost_of
+from control.handoff.holding import held_by
 from control.handoff.onset import STREAK, onset_of, trace_of
-from control.handoff.record import FIELDS, NO_NEWS, Cost, Effect, Effects, Handoff, Link, Onset, Path
+from control.handoff.record import FIELDS, NO_NEWS, Cost, Effect, Effects, Handoff, Held, Link, Onset, Path
 from control.handoff.timeline import timeline_of
 from detectors.notes import Notes
 
@@ -28,12 +29,17 @@ _STOPS: Final = frozenset({State.OPEN, State.FORCED_OPEN})
 
 
 def build(
-    notes: Notes | None, findings: Sequence[Finding], breakers: Sequence[Breaker], now_ns: int
+    notes: Notes | None,
+    findings: Sequence[Finding],
+    breakers: Sequence[Breaker],
+    now_ns: int,
+    wide: Sequence[Breaker] = (),
 ) -> Handoff:
     """Make the report of a session, as of `now_ns` (unix nanoseconds).
 
     `notes` is None when they are gone: what only they tell is unknown then. `findings` are those of the
-    session at their newest revision, `breakers` those that its findings opened. Raises `ValueError` when
+    session at their newest revision, `breakers` those that its findings opened, `wide` those over more than
+    one session, which may hold it, too. Raises `ValueError` when
     there is neither a note nor a finding.
     """
     told = sorted((one for one in findings if not one.evidence.get("shadow")), key=_gravity)
@@ -45,6 +51,7 @@ def build(
     onset = onset_of(notes, told)
     reason = causes.reason(notes, first, onset)
     untried = advice.not_tried(notes, reason)
+    held = held_by(notes, (*breakers, *wide))
     report = {
         "goal": notes.goal,
         "timeline": timeline_of(notes, told, breakers, onset),
@@ -63,10 +70,11 @@ def build(
         service=notes.service or (first.service if first else ""),
         agent=(first.agent if first else None) or notes.agent,
         made_ns=now_ns,
-        state=_state(notes, breakers),
+        state=_state(notes, held),
         kind=first.kind if first else "",
         severity=first.severity.value if first else "",
         headline=first.summary if first else "",
+        held_by=held,
         unknown=tuple(name for name in FIELDS if not _is_filled(name, report)),
         **report,  # type: ignore[arg-type]  # the fields of the class, by name
     )
@@ -94,10 +102,10 @@ def _gravity(finding: Finding) -> tuple[int, int]:
     return -finding.severity.rank, finding.started_at
 
 
-def _state(notes: Notes, breakers: Sequence[Breaker]) -> str:
+def _state(notes: Notes, held: Sequence[Held]) -> str:
     if notes.ended_ns:
         return "ended"
-    halts = any(one.state in _STOPS and one.action is Action.HALT for one in breakers)
+    halts = any(one.action == Action.HALT and one.state in _STOPS for one in held)
     return "stopped" if halts else "running"
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from control.handoff.record import Handoff
 
 UNKNOWN: Final = "unknown"
+_STATES: Final = {"running": "goes on", "stopped": "is stopped by a breaker", "ended": "has ended"}
 _TITLES: Final = {
     "goal": "Goal",
     "onset": "Onset",
@@ -53,8 +54,8 @@ def to_json(handoff: Handoff) -> bytes:
 def to_markdown(told: dict[str, Any]) -> str:
     """Write a report (as `to_dict` gives it) as Markdown."""
     lines = [f"# Hand-off: session {_code(told['session_id'])}", ""]
-    who = ", ".join(_plain(part) for part in (told["agent"], told["service"]) if part)
-    lines.append(f"{who or 'An agent'} is {told['state']}. {_headline(told)}".rstrip())
+    lines += [f"{_who(told)} {_STATES.get(told['state'], told['state'])}. {_headline(told)}".rstrip()]
+    lines += _held(told.get("held_by") or [])
     for name, title in _TITLES.items():
         lines += ["", f"## {title}", ""]
         value = told[name]
@@ -63,6 +64,23 @@ def to_markdown(told: dict[str, Any]) -> str:
     made = _time(told["made_ns"])
     lines += ["", f"Made {made}; {told['filled']:.0%} of its fields are filled, unknown: {unknown}.", ""]
     return "\n".join(lines)
+
+
+def _who(told: dict[str, Any]) -> str:
+    agent, service = (_plain(told[part] or "") for part in ("agent", "service"))
+    return f"The run of {agent or 'an agent'}{f' of {service}' if service else ''}"
+
+
+def _held(breakers: list[dict[str, Any]]) -> Iterator[str]:
+    """What refuses its calls; reports of versions that did not tell have none."""
+    if breakers:
+        yield ""
+    for one in breakers:
+        parts = [f"{part} {_code(value)}" for part, value in one["scope"].items() if part != "tenant"]
+        over = ", ".join(parts) or f"every agent of tenant {_code(one['scope'].get('tenant', ''))}"
+        state = "" if one["state"] == "open" else f", {one['state'].replace('_', ' ')}"
+        since = _time(one["since_ns"])
+        yield f"- Held by breaker {_code(one['id'])} ({one['action']}{state}) over {over} since {since}."
 
 
 def _headline(told: dict[str, Any]) -> str:
@@ -84,7 +102,15 @@ def _onset(value: dict[str, Any]) -> Iterator[str]:
         yield f"The streak began with {began}{_time(value['began_ns'])}."
     if value["found_ns"]:
         found = f"call {value['found_number']}, " if value["found_number"] else ""
-        yield f"It was found at {found}{_time(value['found_ns'])}."
+        yield f"It was found at {found}{_time(value['found_ns'])}{_latest(value)}."
+
+
+def _latest(value: dict[str, Any]) -> str:
+    """At which call what is said of it now was seen, when that is a later one."""
+    at_ns, number = value.get("latest_ns", 0), value.get("latest_number", 0)
+    if at_ns <= value["found_ns"] or number == value["found_number"]:
+        return ""
+    return f"; what is said of it now is as of {f'call {number}, ' if number else ''}{_time(at_ns)}"
 
 
 def _next_step(value: dict[str, Any]) -> Iterator[str]:

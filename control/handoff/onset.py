@@ -38,7 +38,21 @@ def _onset_found(notes: Notes, found: Found, findings: Sequence[Finding]) -> Ons
         began_ns=found.began_ns,
         found_number=found.number,
         found_ns=found.at_ns,
+        latest_number=found.number if finding is None else call_of(notes, finding),
+        latest_ns=found.at_ns if finding is None else finding.detected_at,
     )
+
+
+def call_of(notes: Notes, finding: Finding) -> int:
+    """The number of the call at which the newest revision of a finding was made; 0 when it is not known."""
+    for call in reversed(notes.recent):
+        if call.span_id and call.span_id == finding.span_id:
+            return call.number
+    found = next((one for one in notes.found if one.finding_id == finding.id), None)
+    if found is not None and found.at_ns == finding.detected_at:
+        return found.number
+    before = [call.number for call in notes.recent if call.end_ns <= finding.detected_at]
+    return max(before, default=0)
 
 
 def _onset_noted(notes: Notes) -> Onset | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,8 +83,8 @@ class Causes:
 class Onset:
     """Since which call it is stuck (`detectors.notes_found` says what that is).
 
-    `began_*` is the first call of the streak, `found_*` the one at which it was found; numbers are 0 where
-    they are not known. `rule` says what the onset follows from.
+    `began_*` is the first call of the streak, `found_*` the one at which it was found, `latest_*` the one of
+    what is said of it now; numbers are 0 where they are not known. `rule` says what the onset follows from.
     """
 
     number: int
@@ -96,6 +97,8 @@ class Onset:
     began_ns: int = 0
     found_number: int = 0
     found_ns: int = 0
+    latest_number: int = 0
+    latest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +176,23 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A breaker that refuses calls of the session; `scope` has the parts that are set."""
+
+    id: str
+    state: str
+    action: str
+    scope: Mapping[str, str]
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handoff:
     """See the module. A field that nothing was recorded for is None or empty, and named in `unknown`.
 
     `state` is `running`, `stopped` (a breaker halts it) or `ended`. `kind`, `severity` and `headline` are
-    those of the finding that is the reason, empty when nothing was found.
+    those of the finding that is the reason, empty when nothing was found. `held_by`: what refuses its calls
+    at that moment.
     """
 
     session_id: str
@@ -200,6 +215,7 @@ class Handoff:
     cost: Cost | None
     links: tuple[Link, ...]
     unknown: tuple[str, ...] = ()
+    held_by: tuple[Held, ...] = ()
 
     def filled(self) -> float:
         """The share of the required fields that evidence stands behind, 0 to 1."""

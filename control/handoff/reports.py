@@ -8,7 +8,8 @@ crash leaves none out.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from control.alerts.record import from_json as alert_from_json
@@ -19,13 +20,14 @@ from control.db import get_cursor, set_cursor
 from control.findings import MalformedFinding, finding_from_json
 from control.handoff.build import build
 from control.handoff.forms import to_dict
+from control.handoff.holding import held_by, wide_breakers
 from control.handoff.store import forget, keep, kept_of_session
+from detectors.notes import Notes
 
 if TYPE_CHECKING:
     from control.breakers.record import Breaker
     from control.db import ControlDb, Transaction
     from control.handoff.record import Handoff
-    from detectors.notes import Notes
     from detectors.protocol import Finding
 
 ALERTS: Final = "handoffs:alerts"
@@ -52,27 +54,38 @@ class Reports:
     def of(self, session_id: str) -> dict[str, Any] | None:
         """The report of a session as plain data; None when nothing is known of it.
 
-        Made anew while there are notes; without them the one kept last says more than findings alone.
+        Made anew while there are notes; without them the one kept last says more than findings alone. What
+        holds the session is always told as it is now.
         """
         with self._db.reading() as connection:
             notes = self._notes_of(session_id)
             old = None if notes is not None else kept_of_session(connection, session_id)
+            wide = wide_breakers(connection)
             if old is not None:
-                return old
-            made = self._made(connection, session_id, notes)
+                known = Notes(session_id=session_id, service=old["service"], agent=old["agent"])
+                held = held_by(known, (*breakers_over(connection, session_id), *wide))
+                return {**old, "held_by": [asdict(one) for one in held]}
+            made = self._made(connection, session_id, notes, wide)
         return None if made is None else to_dict(made)
 
-    def made(self, tx: Transaction, session_id: str) -> Handoff | None:
-        """The report of a session as it stands within a transaction; None when nothing is known of it."""
-        return self._made(tx, session_id, self._notes_of(session_id))
+    def made(self, tx: Transaction, session_id: str, wide: Sequence[Breaker]) -> Handoff | None:
+        """The report of a session as it stands within a transaction; None when nothing is known of it.
+
+        `wide` are the breakers over more than one session.
+        """
+        return self._made(tx, session_id, self._notes_of(session_id), wide)
 
     def _made(
-        self, connection: sqlite3.Connection | Transaction, session_id: str, notes: Notes | None
+        self,
+        connection: sqlite3.Connection | Transaction,
+        session_id: str,
+        notes: Notes | None,
+        wide: Sequence[Breaker],
     ) -> Handoff | None:
         findings = list(findings_of(connection, session_id))
         if notes is None and not findings:
             return None
-        return build(notes, findings, breakers_over(connection, session_id), self._now_ns())
+        return build(notes, findings, breakers_over(connection, session_id), self._now_ns(), wide)
 
 
 class HandoffDuty:
@@ -100,8 +113,10 @@ class HandoffDuty:
         if not (alerts or breakers or due):
             return
         with self._db.transaction() as tx:
-            for subject, session_id in {**_fired(alerts), **_opened(breakers)}.items():
-                made = self._reports.made(tx, session_id)
+            subjects = {**_fired(alerts), **_opened(breakers)}
+            wide = wide_breakers(tx) if subjects else []
+            for subject, session_id in subjects.items():
+                made = self._reports.made(tx, session_id, wide)
                 if made is not None:
                     keep(tx, subject, made)
             if alerts:

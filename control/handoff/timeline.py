@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from control.handoff.onset import call_of
 from control.handoff.record import Moment
 
 if TYPE_CHECKING:
@@ -38,13 +39,12 @@ def timeline_of(
         )
         for mark in notes.marks
     ]
-    numbers = {one.finding_id: one.number for one in notes.found}
     moments += [
         Moment(
             at_ns=one.detected_at,
             what="found",
             text=f"{one.kind} ({one.severity.value}): {one.summary}",
-            number=numbers.get(one.id, 0),
+            number=call_of(notes, one),
             step_id=one.step_id,
             span_id=one.span_id,
         )

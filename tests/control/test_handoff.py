@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from control.breakers.record import Breaker
+
+SOMEBODY = Actor(type="person", id="somebody")
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: 'a.py'"
 SCHEMA = "Invalid arguments: 'limit' is a required property"
 TIMEOUT = "Request timed out after 30 s"
@@ -345,6 +348,102 @@ def test_a_run_is_running_stopped_or_ended(tmp_path: Path) -> None:
     book.apply(RunEnded(stream.session, stream.run, stream.now_ns))
     ended = book.notes(stream.session)
     assert build(ended, (), (halted,), 0).state == "ended"
+
+
+def test_the_first_line_says_whose_run_it_is_and_how_it_stands(tmp_path: Path) -> None:
+    with closing(Parts(tmp_path)) as parts:
+        halt = parts.breakers.act(Scope(session="s"), Event.TRIP, SOMEBODY, "stuck", action=Action.HALT)
+    running = Notes(session_id="s", calls=1, agent="buyer", service="shop")
+
+    def first(notes: Notes, *breakers: Breaker) -> str:
+        return to_markdown(to_dict(build(notes, (), breakers, 0))).splitlines()[2]
+
+    assert first(running) == "The run of buyer of shop goes on. Nothing was found."
+    assert first(running, halt).startswith("The run of buyer of shop is stopped by a breaker. ")
+    assert first(replace(running, ended_ns=1)).startswith("The run of buyer of shop has ended. ")
+    assert first(replace(running, agent=None)).startswith("The run of an agent of shop goes on. ")
+    assert first(Notes(session_id="s", calls=1)).startswith("The run of an agent goes on. ")
+
+
+def test_what_is_said_now_names_the_call_that_it_is_of() -> None:
+    stream = failing(5, MISSING, same=True)
+    alarm = finding_on(stream, 1, 2, 3)
+    book = book_of(Stream(steps=stream.steps[:4]), alarm)
+    book.apply(StepSeen(stream.steps[4]))
+    now = replace(finding_on(stream, 1, 2, 3, 4), revision=1, summary="read was called 4 times")
+    book.found(now)
+    notes = book.notes(stream.session)
+    told: Any = to_dict(build(notes, (now,), (), stream.now_ns))
+    onset = told["onset"]
+    assert (onset["found_number"], onset["latest_number"]) == (3, 4)
+    assert onset["latest_ns"] == now.detected_at
+    (found,) = [one for one in told["timeline"] if one["what"] == "found"]
+    assert (found["number"], found["at_ns"]) == (4, now.detected_at)
+    text = to_markdown(told)
+    assert "It was found at call 3, " in text
+    assert "; what is said of it now is as of call 4, " in text
+    before = report(Stream(steps=stream.steps[:4]), alarm)
+    assert "what is said of it now" not in to_markdown(before)
+
+
+HERE = Notes(session_id="s", service="shop", agent="buyer", run_id="r", calls=2, tried=("read",))
+
+
+@pytest.mark.parametrize(
+    ("scope", "holds"),
+    [
+        (Scope(session="s"), True),
+        (Scope(session="s", tool="other"), True),
+        (Scope(session="t"), False),
+        (Scope(run="r"), True),
+        (Scope(run="q"), False),
+        (Scope(agent="buyer"), True),
+        (Scope(agent="buyer@2"), True),
+        (Scope(agent="seller"), False),
+        (Scope(service="shop", agent="buyer"), True),
+        (Scope(service="other", agent="buyer"), False),
+        (Scope(service="shop", tool="read"), True),
+        (Scope(service="shop", tool="write"), False),
+        (Scope(), True),
+    ],
+)
+def test_breakers_that_hold_a_run_are_named_wide_ones_too(
+    tmp_path: Path, scope: Scope, *, holds: bool
+) -> None:
+    with closing(Parts(tmp_path)) as parts:
+        parts.notes["s"] = HERE
+        held = parts.breakers.act(scope, Event.FORCE_OPEN, SOMEBODY, "stop", action=Action.HALT)
+        told: Any = Reports(parts.db, parts.notes.get, parts.clock).of("s")
+    assert [one["id"] for one in told["held_by"]] == ([held.id] if holds else [])
+    assert told["state"] == ("stopped" if holds else "running")
+    assert (f"- Held by breaker `{held.id}` (halt, forced open) over " in to_markdown(told)) is holds
+
+
+def test_a_line_says_which_breaker_over_what_since_when(tmp_path: Path) -> None:
+    with closing(Parts(tmp_path)) as parts:
+        parts.notes["s"] = HERE
+        deny = parts.breakers.act(Scope(session="s", tool="read"), Event.TRIP, SOMEBODY, "stuck")
+        over = parts.breakers.act(Scope(session="s"), Event.TRIP, SOMEBODY, "stuck")
+        parts.breakers.act(over.id, Event.RESET, SOMEBODY, "well")
+        every = parts.breakers.act(Scope(), Event.TRIP, SOMEBODY, "all", action=Action.HALT)
+        told: Any = Reports(parts.db, parts.notes.get, parts.clock).of("s")
+    since = "since 2023-11-14 22:13:20 UTC."
+    assert [line for line in to_markdown(told).splitlines() if "Held by" in line] == [
+        f"- Held by breaker `{every.id}` (halt) over every agent of tenant `default` {since}",
+        f"- Held by breaker `{deny.id}` (deny) over session `s`, tool `read` {since}",
+    ]
+
+
+def test_a_report_of_a_version_that_told_no_breakers_is_shown(tmp_path: Path) -> None:
+    told: Any = to_dict(build(HERE, (STUCK,), (), 0))
+    del told["held_by"], told["onset"]["latest_ns"], told["onset"]["latest_number"]
+    assert "Held by" not in to_markdown(told)
+    with closing(Parts(tmp_path)) as parts:
+        with parts.db.transaction() as tx:
+            keep(tx, "al_1", build(HERE, (), (), 5))
+        held = parts.breakers.act(Scope(agent="buyer"), Event.TRIP, SOMEBODY, "stuck")
+        again: Any = Reports(parts.db, parts.notes.get, parts.clock).of("s")
+    assert (again["made_ns"], [one["id"] for one in again["held_by"]]) == (5, [held.id])
 
 
 def test_markdown_leaves_foreign_text_without_force() -> None:
