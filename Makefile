@@ -19,8 +19,8 @@ $(VENV)/.dev: $(VENV)/.runtime guard/pyproject.toml
 demo: $(VENV)/.runtime ## the real sidecar and four simulated agents: one is stuck, is seen and is stopped
 	@$(BIN)/recloser demo
 
-test: $(VENV)/.dev ## all tests (two minutes)
-	$(BIN)/python -m pytest -m "not accept"
+test: $(VENV)/.dev ## all tests (a few minutes), on all processors
+	$(BIN)/python -m pytest -n auto -m "not accept"
 
 check: $(VENV)/.dev ## lint, format, types, imports, docs
 	$(BIN)/ruff check .
