@@ -8,9 +8,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from control.alerts.record import Alert, labels_of
+from control.alerts.record import SYSTEM, Alert, labels_of
 from control.alerts.states import AlertState
-from control.alerts.system import STILL_RUNNING
+from control.alerts.system import (
+    BREAKER_CAPPED,
+    BREAKER_FLAPPING,
+    DELIVERY_LAG,
+    DESTINATION_DISABLED,
+    FLAPPING,
+    INGEST_LAG,
+    NO_DATA,
+    STILL_RUNNING,
+)
+from control.breakers.store import halts_session
 from control.burn import burn_of
 from control.notifiers.protocol import ACKNOWLEDGED, FIRING, RESOLVED, Notice
 
@@ -35,7 +45,16 @@ _STEPS: Final = {
     "replan": "Let it make another plan: this way leads nowhere.",
     "escalate": "Decide yourself: the agent cannot mend this.",
 }
-_END_IT: Final = "End its process: Recloser cannot stop an agent that does not ask, or does not obey."
+_OF_SYSTEM: Final = {
+    FLAPPING: "Look why it comes back; its episodes are listed, and not announced one by one.",
+    BREAKER_FLAPPING: "Mend what opens it again and again, then reset it: it stays open until then.",
+    BREAKER_CAPPED: "Look at what was stopped, and whether a rule of the policy trips too easily.",
+    STILL_RUNNING: "End its process: Recloser cannot stop an agent that does not ask, or does not obey.",
+    NO_DATA: "Look whether the service runs, and whether its exporter still reaches Recloser.",
+    INGEST_LAG: "Look at the log, the load and the disk of the machine that Recloser runs on.",
+    DELIVERY_LAG: "Look at GET /v1/destinations: it says what is late there, and why.",
+    DESTINATION_DISABLED: "Mend its address, then enable it: POST /v1/destinations/{name}/enable.",
+}
 _BY_KIND: Final = {
     "doom_loop": "replan",
     "flail": "rewrite_arguments",
@@ -113,7 +132,10 @@ class Notices:
         if notes is not None and self._brief_of is not None:
             handoff = self._short(self._brief_of, finding, notes)
         breakers = self._breakers_of(tx, finding.session_id, finding.id) if finding.session_id else ()
-        return notice(alert, breakers, kind=kind, notes=notes, handoff=handoff, links=self._links.of(finding))
+        links = self._links.of(finding)
+        if links["stop"] is not None and halts_session(tx, finding.session_id):
+            links["stop"] = None
+        return notice(alert, breakers, kind=kind, notes=notes, handoff=handoff, links=links)
 
     def _short(
         self, brief_of: Callable[[Finding, Notes], Mapping[str, Json]], finding: Finding, notes: Notes
@@ -137,6 +159,7 @@ def notice(
 ) -> Notice:
     """Tell what happened to an alert, which breakers its finding holds open, what it cost and what helps."""
     finding = alert.finding
+    cause = _cause(finding, handoff or {})
     kind = kind or (RESOLVED if alert.state is AlertState.RESOLVED else FIRING)
     data: dict[str, Json] = {
         "alert_id": alert.id,
@@ -145,6 +168,7 @@ def notice(
         "dedup_key": alert.key,
         "kind": finding.kind,
         "severity": finding.severity.value,
+        "system": alert.is_system,
         "summary": finding.summary,
         "session_id": finding.session_id,
         "run_id": finding.run_id,
@@ -165,8 +189,8 @@ def notice(
             {"id": b.id, "state": b.state.value, "action": b.action.value, "tool": b.scope.tool}
             for b in breakers
         ],
-        "cause": _cause(finding, handoff or {}),
-        "next_step": _next_step(finding, handoff or {}),
+        "cause": cause,
+        "next_step": _next_step(finding, handoff or {}, cause),
         **_spent(notes, finding.detected_at),
         "tried": _tried(notes, finding),
         "handoff": None if handoff is None else dict(handoff),
@@ -216,13 +240,17 @@ def _tried(notes: Notes | None, finding: Finding) -> list[Json]:
 
 
 def _cause(finding: Finding, handoff: Mapping[str, Json]) -> str | None:
-    """Why it is stuck: as the hand-off report says, else the finding; null when neither does."""
+    """Why it is stuck: as the hand-off report says, else the finding; null when neither does.
+
+    What the summary says is no cause of it.
+    """
     causes = handoff.get("causes")
     for sort in ("confirmed", "suspected"):
         named = causes.get(sort) if isinstance(causes, dict) else None
-        first = named[0] if isinstance(named, list) and named else None
-        if isinstance(first, dict) and isinstance(first.get("text"), str):
-            return str(first["text"]) if sort == "confirmed" else f"{first['text']} (suspected)"
+        for one in named if isinstance(named, list) else ():
+            text = one.get("text") if isinstance(one, dict) else None
+            if isinstance(text, str) and text != finding.summary:
+                return text if sort == "confirmed" else f"{text} (suspected)"
     for name in ("error_class", "class", "root_excerpt", "cause"):
         value = finding.evidence.get(name)
         if isinstance(value, str) and value:
@@ -230,13 +258,24 @@ def _cause(finding: Finding, handoff: Mapping[str, Json]) -> str | None:
     return None
 
 
-def _next_step(finding: Finding, handoff: Mapping[str, Json]) -> str | None:
+def _next_step(finding: Finding, handoff: Mapping[str, Json], cause: str | None) -> str | None:
     """What would help: as the hand-off report says, else by the finding's prescription, else by its kind."""
-    if finding.kind == STILL_RUNNING:
-        return _END_IT
+    if finding.detector == SYSTEM and finding.kind != FLAPPING:
+        return _OF_SYSTEM.get(finding.kind)
     step = handoff.get("next_step")
     if isinstance(step, dict) and isinstance(step.get("text"), str):
-        return str(step["text"])
+        return _without_error(str(step["text"]), cause or finding.summary, handoff.get("failing_paths"))
+    if finding.detector == SYSTEM:
+        return _OF_SYSTEM.get(finding.kind)
     named = finding.evidence.get("prescription")
     prescription = named if isinstance(named, str) else _BY_KIND.get(finding.kind)
     return None if prescription is None else _STEPS.get(prescription)
+
+
+def _without_error(text: str, said: str, paths: Json) -> str:
+    """A next step without the error that was quoted before it; the report has it in both places."""
+    for path in paths if isinstance(paths, list) else ():
+        error = path.get("error") if isinstance(path, dict) else None
+        if isinstance(error, str) and error and error in said:
+            text = text.replace(f" The error: {error}", "")
+    return text

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from control import audit
+from control.action import Action
 from control.breakers.record import UnknownBreaker, from_json, to_json
 from control.breakers.states import State
 
@@ -91,6 +92,20 @@ def breakers_of(tx: Transaction, session_id: str, finding_id: str) -> list[Break
     """Return the breakers that a finding of a session opened last."""
     rows = tx.execute("SELECT payload FROM breakers WHERE session_id = ? ORDER BY revision", (session_id,))
     return [b for b in map(from_json, (row["payload"] for row in rows)) if b.finding_id == finding_id]
+
+
+def halts_session(tx: Transaction, session_id: str) -> bool:
+    """Whether a breaker over the session, all of it, halts it already."""
+    rows = tx.execute(
+        "SELECT payload FROM breakers WHERE session_id = ? AND state IN ('open', 'forced_open')",
+        (session_id,),
+    )
+    return any(
+        one.action is Action.HALT
+        and one.scope.session == session_id
+        and (one.scope.agent, one.scope.tool, one.scope.args, one.scope.model) == (None,) * 4
+        for one in map(from_json, (row["payload"] for row in rows))
+    )
 
 
 def _audited(breaker: Breaker) -> dict[str, Json]:

@@ -91,7 +91,9 @@ class Slack:
         if notice.type == TEST:
             headline = f"Test: {headline}"
         mark = "✅" if data.get("state") == "resolved" else _MARKS.get(str(data.get("severity")), "⚪")
-        header = cut(" ".join(f"{mark} {headline}".split()), MAX_HEADER)
+        whole = " ".join(f"{mark} {headline}".split())
+        header = cut(whole, MAX_HEADER)
+        data = {**data, "headline_cut": header != whole}
         return orjson.dumps(
             {
                 "text": cut(mrkdwn(f"{mark} {headline}"), MAX_TEXT),
