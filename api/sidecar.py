@@ -38,7 +38,7 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 PORT_PATIENCE: Final = 7.0  # seconds: children of a killed supervisor may still be draining
 DRAIN: Final = {"ingest": 20.0, "control": 8.0, "store": 8.0}  # seconds to finish, in this order
-NICE: Final = {"ingest": 1, "store": 4}  # a check must not wait behind decoding and inserts
+NICE: Final = {"ingest": 5, "store": 10}  # a check must not wait behind decoding and inserts
 MODULES: Final = {"store": "api.storeprocess", "ingest": "api.ingest", "control": "api.controlprocess"}
 
 
