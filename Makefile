@@ -43,7 +43,7 @@ bench: $(VENV)/.dev ## every measured figure, again
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/ingest.py
 	$(BIN)/python bench/check.py
-	$(BIN)/python bench/breaker
+	$(BIN)/python bench/breaker --nice 19
 	$(BIN)/python bench/guard.py
 
 eval: $(VENV)/.dev ## how well stuck runs are seen, on all of ../shared: writes docs/evaluation.md
