@@ -101,24 +101,11 @@ class Sidecar(Served):
     """With quick retries and nothing that resolves alerts by itself."""
 
     def settings(self) -> str:
-        """Quick retries; and no cap on what is stopped in a minute, because a hundred runs loop in it."""
-        policy = self.folder / "policy.toml"
-        policy.write_text(
-            '[[rule]]\nname = "stop"\nkinds = ["doom_loop"]\ntrip = { scope = "session", action = "halt" }\n'
-            "[breaker]\nblast_per_minute = 100000\nblast_share = 1.0\n"
-        )
+        """Quick retries; alerts end by persons only."""
         return (
             "[delivery]\nfirst_s = 0.2\ncap_s = 1.0\nheld_cap_s = 1.0\n"
             "[alerts]\nkeep_firing_s = 100000\nflap_threshold = 1000\n"
         )
-
-    def head(self) -> str:
-        """The policy is a file."""
-        return f'policy_file = "{self.folder / "policy.toml"}"\n'
-
-    def rules(self) -> str:
-        """None inline."""
-        return ""
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:  # noqa: ANN401 - JSON
         return httpx.request(

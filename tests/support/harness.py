@@ -93,7 +93,8 @@ class Served:
     def start(self) -> None:
         config = self.folder / "recloser.toml"
         config.write_text(
-            f"""{self.head()}
+            f"""
+policy_file = "{self.written_policy()}"
 data_dir = "{self.folder / "data"}"
 otlp_http_port = {self.http_port}
 otlp_grpc_port = {self.grpc_port}
@@ -102,7 +103,6 @@ api_port = {self.api_port}
 name = "on-call"
 url = "{self.on_call.url}"
 secrets = ["{SECRET}"]
-{self.rules()}
 {self.settings()}"""
         )
         log = (self.folder / "serve.log").open("ab")
@@ -115,17 +115,18 @@ secrets = ["{SECRET}"]
         log.close()
         self.await_ready()
 
-    def head(self) -> str:
-        """What the configuration begins with: TOML keys."""
-        return ""
-
-    def rules(self) -> str:
-        """What it stops: TOML tables."""
-        return '[[policy]]\nname = "stop"\nkinds = ["doom_loop"]\nscope = "session"\naction = "halt"\n'
-
     def settings(self) -> str:
         """What the configuration has besides: TOML tables."""
         return ""
+
+    def written_policy(self) -> Path:
+        """Stop doom loops; without the cap on what is stopped in a minute, because many runs loop in it."""
+        path = self.folder / "policy.toml"
+        path.write_text(
+            '[[rule]]\nname = "stop"\nkinds = ["doom_loop"]\ntrip = { scope = "session", action = "halt" }\n'
+            "[breaker]\nblast_per_minute = 100000\nblast_share = 1.0\n"
+        )
+        return path
 
     def await_ready(self) -> None:
         deadline = time.monotonic() + PATIENCE
