@@ -18,6 +18,8 @@ base_open_s = 1.0
 cap_open_s = 1.0
 decay_s = 1.0
 probe_ttl_s = 20.0
+blast_per_minute = 100000
+blast_share = 1.0
 
 [check]
 known_dead_calls = true
