@@ -213,7 +213,7 @@ class Alerts(Section):
 
     min_firing_s: float = Field(0.0, ge=0, description="Seconds that an alert waits before it fires")
     keep_firing_s: float = Field(60.0, ge=0, description="Seconds that it must seem over before it ends")
-    quiet_calls: int = Field(8, ge=1, description="Other tool calls after which a streak is over")
+    quiet_calls: int = Field(8, ge=1, le=24, description="Other tool calls after which a streak is over")
     idle_s: float = Field(1800.0, ge=0, description="Seconds without a word after which it is over")
     flap_threshold: int = Field(4, ge=0, description="Episodes that make one `flapping` alert; 0 never")
     flap_window_s: float = Field(3600.0, gt=0, description="Seconds within which they are counted")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from detectors.notes import RECENT_KEPT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertSettings:
@@ -32,8 +34,8 @@ class AlertSettings:
             value = getattr(self, one.name)
             if isinstance(value, (int, float)) and not value >= 0:
                 raise ValueError(f"alerts.{one.name}: must be 0 or more")
-        if self.quiet_calls < 1:
-            raise ValueError("alerts.quiet_calls: must be 1 or more")
+        if not 1 <= self.quiet_calls <= RECENT_KEPT:
+            raise ValueError(f"alerts.quiet_calls: must be 1 to {RECENT_KEPT}: more calls are not noted")
         if self.flap_threshold == 1:
             raise ValueError("alerts.flap_threshold: must be 0 (never) or at least 2")
         if self.heartbeat_s and not self.heartbeat_to:

@@ -230,6 +230,7 @@ def test_alerts_of_the_versions_before_are_read_and_keep_their_keys(tmp_path: Pa
         ({"min_firing_s": -1.0}, "alerts.min_firing_s"),
         ({"keep_firing_s": float("nan")}, "alerts.keep_firing_s"),
         ({"quiet_calls": 0}, "alerts.quiet_calls"),
+        ({"quiet_calls": 25}, "alerts.quiet_calls"),
         ({"flap_threshold": 1}, "alerts.flap_threshold"),
         ({"heartbeat_s": 60.0}, "alerts.heartbeat_to"),
         ({"public_url": "localhost:4319"}, "alerts.public_url"),
