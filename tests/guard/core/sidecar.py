@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import SECRET, Served
+from harness import Served
 
 POLICY = """
 [breaker]
@@ -71,32 +69,13 @@ class GuardedSidecar(Served):
 
     policy: str = POLICY
 
-    def start(self) -> None:
-        (self.folder / "policy.toml").write_text(self.policy)
-        config = self.folder / "recloser.toml"
-        config.write_text(
-            f"""
-data_dir = "{self.folder / "data"}"
-policy_file = "{self.folder / "policy.toml"}"
-otlp_http_port = {self.http_port}
-otlp_grpc_port = {self.grpc_port}
-api_port = {self.api_port}
-[ingest]
-order_window_ms = 100
-[[webhooks]]
-name = "on-call"
-url = "{self.on_call.url}"
-secrets = ["{SECRET}"]
-"""
-        )
-        with (self.folder / "serve.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [Path(sys.executable).parent / "recloser", "serve", "--config", config, *self.extra],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.await_ready()
+    def written_policy(self) -> Path:
+        path = self.folder / "policy.toml"
+        path.write_text(self.policy)
+        return path
+
+    def settings(self) -> str:
+        return "[ingest]\norder_window_ms = 100\n"
 
     @property
     def url(self) -> str:
